@@ -40,8 +40,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.syncs.upkeep._one": "deleted rows are forgotten by the clock",
     f"{COPY}.syncs.lease.__init__": "processes on two machines have no other clock in common",
     f"{COPY}.syncs.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
-    f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
-    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
+    f"{PACKAGE}.inspection.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
+    f"{PACKAGE}.inspection.listener.progress_listener": "a lag is the age of a commit time, never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
@@ -82,12 +82,12 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "fastavro": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols", "sources.storage"}),
     "orjson": frozenset({"protocols"}),
-    "prometheus_client": frozenset({"inspection.monitoring"}),
+    "prometheus_client": frozenset({"inspection.progress"}),
     "pymysql": frozenset({"sources.tidb.client"}),
     "pyspark": frozenset(
         {
             "spark",
-            "inspection.monitoring.listener",
+            "inspection.listener",
             "inspection.executors",
             *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "common")),
         }

@@ -17,9 +17,9 @@ from ticdc_source.errors import counted as counted
 from ticdc_source.errors import nearest as nearest
 from ticdc_source.errors import warn as warn
 from ticdc_source.inspection.environment import check_java as check_java
-from ticdc_source.inspection.monitoring.exporter import Exported as Exported
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector as ProgressCollector
-from ticdc_source.inspection.monitoring.exporter import served as served
+from ticdc_source.inspection.progress import Exported as Exported
+from ticdc_source.inspection.progress import ProgressCollector as ProgressCollector
+from ticdc_source.inspection.progress import served as served
 from ticdc_source.options.names import HIDDEN as HIDDEN
 from ticdc_source.options.names import applies_to_frames as applies_to_frames
 from ticdc_source.options.names import applies_to_records as applies_to_records
@@ -63,6 +63,7 @@ from ticdc_source.schema.mysql_ddl.old_rows import name_before as name_before
 from ticdc_source.schema.mysql_ddl.old_rows import old_row_changes as old_row_changes
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables as renamed_tables
 from ticdc_source.schema.table_name import TableName as TableName
+from ticdc_source.schema.table_name import quoted_name as quoted_name
 from ticdc_source.schema.tso import duration as duration
 from ticdc_source.schema.tso import of_ms as of_ms
 from ticdc_source.schema.tso import of_time as of_time
@@ -76,7 +77,6 @@ from ticdc_source.sources.locations import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
 from ticdc_source.sources.tidb.source import Cut as Cut
-from ticdc_source.sources.tidb.sql import quoted_name as quoted_name
 from ticdc_source.spark.schema import type_of as type_of
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.sync_state import asking as asking

@@ -26,8 +26,7 @@ from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source import errors
 from ticdc_source.cli.__main__ import COMMANDS, parser
-from ticdc_source.inspection.monitoring.exporter import Exported
-from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.progress import EXPORTED, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SOURCE

@@ -1,6 +1,7 @@
 """`ticdc-source export`: rows without Spark, in a file."""
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from examples.local_kafka import produce
 from tests.cli.conftest import Command, Done
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, canal
+from ticdc_source.cli import export as command
+from ticdc_source.cli.__main__ import main
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +33,6 @@ def export(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> C
 
 
 def test_rows_are_written(export: Callable[..., Done], tmp_path: Path) -> None:
-    """Parquet and Arrow have the rows and the schema of a batch read."""
     done = [export(tmp_path / f"rows{suffix}") for suffix in (".parquet", ".arrow")]
 
     assert [(each.code, each.out) for each in done] == [
@@ -66,3 +68,18 @@ def test_what_cannot_be_written_or_read_is_refused(
     assert "a local file" in ticdc_source("export", "--subscribe", "t", "--to", "s3://bucket/rows.parquet").err
     done = ticdc_source("export", "--to", tmp_path / "rows.parquet")
     assert (done.code, "--subscribe" in done.err) == (2, True)
+
+
+def test_an_error_of_reading_is_none_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what goes wrong with the file itself is reported as `--to`."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64()}), batches())
+    monkeypatch.setattr(command, "read_arrow", lambda _: reader)
+
+    with pytest.raises(OSError, match="No route to host"):
+        main(["export", "--conf", "path=/x", "--to", str(tmp_path / "rows.parquet")])
+    assert not list(tmp_path.iterdir())

@@ -46,7 +46,6 @@ class Feed:
         produce(self.bootstrap, self.topic, [(*message, [], None) for message in messages])
 
     def check(self, rows: DataFrame) -> None:
-        """Compare rows with the final rows in SQL, every column of every row."""
         truth = read_truth()[TABLE]
         comparison = compare(truth, fill_added_columns(rows, self.added).toArrow())
         assert (comparison.rows, comparison.differences) == (len(truth.rows), [])

@@ -13,7 +13,7 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.sources.chunk import Chunk
 

@@ -12,7 +12,7 @@ from tests.support.captured import Record, load
 from tests.support.corpus import scenario
 from tests.support.registry import SchemaServer, schemas_of, serving
 from ticdc_source.errors import DecodeError
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.registry_framing import check_limits, schema_of
 from ticdc_source.protocols.simple.avro import _SCHEMA
 

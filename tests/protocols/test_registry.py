@@ -13,11 +13,11 @@ import ticdc_source
 import ticdc_source.protocols
 from tests.support.captured import make_options
 from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import DECODERS, OF_MESSAGES, PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression

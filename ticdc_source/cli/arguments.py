@@ -42,7 +42,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """Ends with one line of error."""
+    """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and end. What argparse repeats of a value may be secret, so it is left out."""
@@ -67,7 +67,6 @@ def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable
 
 
 def words(text: str) -> str:
-    """Check a text that is sent to Kafka, or compared with what comes from there."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:  # bytes on the command line that are not UTF-8
@@ -98,7 +97,7 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
-def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
+def seconds_between(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
             msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
@@ -208,7 +207,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=argument(seconds(0.001, 86_400)),
+        type=argument(seconds_between(0.001, 86_400)),
         default=30.0,
         metavar="SECONDS",
         help="read for at most so long (%(default)s)",
@@ -245,7 +244,7 @@ def _has_effect(name: str, command: str) -> bool:
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a file of properties. A pipe is one too, and a device without end is none."""
+    """Return the text of a file of properties, which may be a pipe; endless devices are rejected."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_PROPERTIES + 1)

@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take all steps; return 1 if one has failed."""
     given = options_of(arguments)
     if arguments.json:
         diagnosis = diagnose(given)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ticdc_source.cli.arguments import add_connection, argument, file_path, opti
 from ticdc_source.cli.screen import output
 from ticdc_source.errors import OptionError, counted
 from ticdc_source.options.parsers import ParseError
-from ticdc_source.planning.read_arrow import read_arrow
+from ticdc_source.planning.batch_reads import read_arrow
 
 SUMMARY = "the rows of a table, or all events, into a Parquet or an Arrow file"
 
@@ -46,18 +47,30 @@ def run(arguments: argparse.Namespace) -> int:
     part = to.with_name(f".{to.name}.part")
     rows = 0
     try:
-        with read_arrow(given) as reader, _WRITERS[to.suffix](part, reader.schema) as writer:
+        with read_arrow(given) as reader, ExitStack() as file:
+            with _writing(to):
+                writer = file.enter_context(_WRITERS[to.suffix](part, reader.schema))
             for batch in reader:
-                writer.write_batch(batch)
+                with _writing(to):
+                    writer.write_batch(batch)
                 rows += batch.num_rows
-        part.replace(to)
-    except OSError as error:
-        msg = f"--to {to}: {error.strerror or error}"
-        raise OptionError(msg) from None
+            with _writing(to):
+                file.close()
+                part.replace(to)
     finally:
         part.unlink(missing_ok=True)
     output().print(f"{to}: {counted(rows, 'row')}")
     return 0
+
+
+@contextmanager
+def _writing(to: Path) -> Iterator[None]:
+    """Name the file in an error of writing it."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"--to {to}: {error.strerror or error}"
+        raise OptionError(msg) from None
 
 
 def _parquet(path: Path, schema: pa.Schema) -> Any:  # noqa: ANN401 (pyarrow has no types)

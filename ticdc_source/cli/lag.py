@@ -11,10 +11,10 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
+from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds_between, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, PartitionLag, SnapshotLag
 from ticdc_source.schema.tso import duration
 
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument(
         "--interval",
-        type=argument(seconds(0, 86_400)),
+        type=argument(seconds_between(0, 86_400)),
         metavar="SECONDS",
         help=f"with --watch: between two looks ({_INTERVAL_S})",
     )
     parser.add_argument("--count", type=argument(count), metavar="N", help="with --watch: end after so many looks")
     parser.add_argument(
         "--max-lag",
-        type=argument(seconds(0, _MOST_LAG_S)),
+        type=argument(seconds_between(0, _MOST_LAG_S)),
         metavar="SECONDS",
         help="return 1 if the watermark lag or the commit lag of a partition is larger, or if nothing tells how late "
         "it is; the age counts where there is neither lag",
@@ -62,11 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None and not arguments.watch:
             msg = f"argument --{name}: it needs --watch, without which lag looks once"
             raise OptionError(msg)
-    reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     show = output().show_alone if arguments.watch else output().show
-    with LagWatch(options_of(arguments), reader) as watch:
+    with LagWatch(options_of(arguments), checkpoint=arguments.checkpoint, group=arguments.group) as watch:
         code = 0
         for report in _looks(watch, looks, interval):
             if arguments.json:

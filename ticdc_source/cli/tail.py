@@ -98,7 +98,6 @@ def _tables(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show events until the end, until there are enough, or until Ctrl-C."""
     given = options_of(arguments)
     if arguments.tables:
         if any(name.lower() == "tables" for name in given):

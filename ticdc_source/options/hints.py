@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
+from ticdc_source.schema.table_name import expression_name
 from ticdc_source.schema.types import DECIMAL_MAX, FLOATS, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
 _TYPES: dict[str, pa.DataType] = {
@@ -109,8 +110,7 @@ def spark_name(arrow: pa.DataType) -> str:
 
 def hint_of(column: str, arrow: pa.DataType) -> str:
     """Return the hint that reads a column as a type, such as `amount decimal(10,2)`."""
-    name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
-    return f"{name} {spark_name(arrow)}"
+    return f"{expression_name(column)} {spark_name(arrow)}"
 
 
 def string_hint(column: str, *, user_schema: bool = False) -> str:

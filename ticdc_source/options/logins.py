@@ -1,4 +1,4 @@
-"""TLS and logins as the user typed them, where each kind of login has its mechanism and fields.
+"""TLS, the schema registry and logins as the user typed them; each kind of login has its mechanism and fields.
 
 Sources: KIP-651 for PEM stores; Kafka's `OAuthBearerLoginCallbackHandler`, `ClientCredentialsJwtRetriever` and
 `HttpJwtRetriever` (KIP-768, KIP-1139), AWS's `IAMLoginModule` (aws-msk-iam-auth), Java's `Krb5LoginModule`; RFC 7628
@@ -14,10 +14,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.option import CLIENT, made, rows_of
+from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
@@ -89,6 +91,59 @@ class TLSSettings:
         if (self.keystore_key_pem is None) != (self.keystore_chain_pem is None):
             msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
             raise OptionError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """The options of the schema registry; they can be pickled for the workers.
+
+    Attributes:
+        urls: those with Confluent's API, without user and password.
+        proxy: its URL; None for that of the environment.
+        region: that of AWS Glue; None if AWS's own configuration says it.
+        endpoint: the URL of AWS Glue; None for that of the region.
+    """
+
+    urls: tuple[str, ...] = ()
+    user_info: Secret | None = None
+    token: Secret | None = None
+    tls: TLSSettings = field(default_factory=TLSSettings)
+    proxy: str | None = None
+    connect_s: float = 10.0
+    read_s: float = 10.0
+    retries: int = 3
+    retry_interval_s: float = 1.0
+    region: str | None = None
+    endpoint: str | None = None
+
+    @staticmethod
+    def of(options: Options) -> RegistrySettings:
+        """Return what options say. A user in an URL counts unless `basic.auth.user.info` is given, as Confluent's."""
+        plain, users = [], []
+        for url in options.schema_registry_url or ():
+            parsed = urlsplit(url)
+            user, at, host = parsed.netloc.rpartition("@")
+            plain.append(urlunsplit(parsed._replace(netloc=host)))
+            users += [Secret(unquote(user))] if at else []
+        return RegistrySettings(
+            urls=tuple(plain),
+            user_info=options.basic_auth_user_info or next(iter(users), None),
+            token=options.bearer_auth_token,
+            tls=TLSSettings(
+                cafile=options.schema_registry_ssl_truststore_location,
+                truststore_password=options.schema_registry_ssl_truststore_password,
+                certfile=options.schema_registry_ssl_keystore_location,
+                keystore_password=options.schema_registry_ssl_keystore_password,
+                password=options.schema_registry_ssl_key_password,
+            ),
+            proxy=None if options.proxy_host is None else f"http://{options.proxy_host}:{options.proxy_port}",
+            connect_s=options.http_connect_timeout_ms / 1000,
+            read_s=options.http_read_timeout_ms / 1000,
+            retries=options.fetch_offset_num_retries,
+            retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,
+            region=options.glue_region,
+            endpoint=options.glue_endpoint,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +422,6 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
 
 
 def _path(text: str) -> str:
-    """Return the path of a file, which Java's module also takes as a URL."""
     return re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
 
 
@@ -382,7 +436,6 @@ def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effe
 
 
 def _entries(jaas: str, mechanism: str) -> dict[str, str]:
-    """Return the entries of a login module, which must be one of the mechanism."""
     tokens = _tokens(jaas)
     if tokens is not None and [sign for sign, _ in tokens[:2]] == [False, False] and tokens[-1] == (True, ";"):
         (_, name), (_, flag), *entries = tokens[:-1]

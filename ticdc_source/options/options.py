@@ -6,12 +6,12 @@ Spark passes option names in lower case, so names are compared without case ever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.option import TYPED, Option, Use, rows_of
+from ticdc_source.options.option import TYPED, Option, rows_of
 from ticdc_source.options.table import OptionTable
 
 OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives one
@@ -22,18 +22,17 @@ _ROWS_ARE_WHOLE = (
     "get_json_object or from_json, and give types with 'tableDDL', which names the table"
 )
 
-# What a read has that an option is not for.
-_NOT_FOR: Mapping[Use, str] = {
-    "snapshot": (
-        "is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
-        "reads rows, then messages"
-    ),
-    "files": ("is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"),
-}
-_FROM_THE_FIRST_ROW = "snapshot=initial reads all rows, then all later changes: leave it out"
+# What is said behind the name of an option that does not go with the kind of the read.
+_NOT_WITH_ROWS = (
+    " is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
+    "reads rows, then messages"
+)
+_NOT_WITH_FILES = " is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"
+_ONE_COMMIT_TS = ": all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
+_FROM_THE_FIRST_ROW = ": snapshot=initial reads all rows, then all later changes: leave it out"
 _NOT_WITH_INITIAL_SNAPSHOT = {
-    "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
-    "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave it out",
+    "path": ": snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
+    "snapshot.at": ": snapshot=initial reads the moment at which the stream starts: leave it out",
     "startingCommitTs": _FROM_THE_FIRST_ROW,
     "endingCommitTs": _FROM_THE_FIRST_ROW,
 }
@@ -46,7 +45,6 @@ class Options(OptionTable):
     Attributes:
         given: The names that were given, in lower case.
         kafka: The settings after `kafka.`, by lower-case name. They may be secrets.
-        is_stream: Whether the read is known to be a stream.
     """
 
     given: frozenset[str]
@@ -70,14 +68,12 @@ class Options(OptionTable):
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         rows = [row for row in OPTIONS if options.is_given(row.name)]
-        if options.is_snapshot:
-            _check_use("snapshot", options, rows)
-        elif options.has_initial_snapshot:
-            _check_initial_snapshot(rows)
+        for name, why in _refused(options, rows):
+            msg = f"Option '{name}'{why}"
+            raise OptionError(msg)
+        if options.has_initial_snapshot:
             _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
-        elif options.path is not None:
-            _check_use("files", options, rows)
-        elif from_kafka:
+        elif from_kafka and not options.is_snapshot and options.path is None:
             _check_kafka(options, rows)
         _check_output(options, rows)
         _check_tidb(options, rows)
@@ -88,17 +84,15 @@ class Options(OptionTable):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the columns of `outputFormat` are those of a table."""
+        """Whether the columns are those of a table."""
         return self.output_format in TYPED
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether only rows of TiDB itself are read, and no messages."""
         return self.snapshot == "only"
 
     @property
     def has_initial_snapshot(self) -> bool:
-        """Whether rows of TiDB itself come first, and then messages of topics."""
         return self.snapshot == "initial"
 
     def is_given(self, name: str) -> bool:
@@ -137,27 +131,22 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(msg)
 
 
-def _check_use(use: Use, options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics, and what their scope does not tell."""
-    refused = [*(f"kafka.{name}" for name in options.kafka), *(row.name for row in given if use not in row.scope.uses)]
-    if use == "files":
+def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, str]]:
+    """Yield the options that do not go with rows of TiDB or with files, and why."""
+    kafka = [f"kafka.{name}" for name in options.kafka]
+    names = {row.name: row.scope.uses for row in given}
+    if options.is_snapshot:
+        others = [name for name, uses in names.items() if "snapshot" not in uses]
+        yield from ((name, _NOT_WITH_ROWS) for name in (*kafka, *others))
+        yield from ((name, _ONE_COMMIT_TS) for name in names if name in ("startingCommitTs", "endingCommitTs"))
+    elif options.has_initial_snapshot:
+        reasons = _NOT_WITH_INITIAL_SNAPSHOT
+        yield from ((name, reasons[name]) for name in names if name in reasons)
+    elif options.path is not None:
+        others = [name for name, uses in names.items() if "files" not in uses]
         bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
-        refused += [name for name, value in bounds.items() if not isinstance(value, str)]
-    if refused:
-        msg = f"Option '{refused[0]}' {_NOT_FOR[use]}"
-        raise OptionError(msg)
-    bounds_of_commits = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
-    if use == "snapshot" and bounds_of_commits:
-        name = bounds_of_commits[0]
-        msg = f"Option '{name}': all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
-        raise OptionError(msg)
-
-
-def _check_initial_snapshot(given: Iterable[Option]) -> None:
-    for row in given:
-        if row.name in _NOT_WITH_INITIAL_SNAPSHOT:
-            msg = f"Option '{row.name}': {_NOT_WITH_INITIAL_SNAPSHOT[row.name]}"
-            raise OptionError(msg)
+        others += [name for name, value in bounds.items() if not isinstance(value, str)]
+        yield from ((name, _NOT_WITH_FILES) for name in (*kafka, *others))
 
 
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:

@@ -191,7 +191,6 @@ def _time_of_iso(value: str) -> datetime | None:
 
 
 def _ms_of(time: datetime) -> int:
-    """Return the milliseconds since the epoch of a time, which is in UTC if it has no zone."""
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
     return (zoned - _EPOCH) // timedelta(milliseconds=1)
 
@@ -516,7 +515,6 @@ def registry_urls(value: str) -> tuple[str, ...]:
 
 
 def user_info(value: str) -> Secret:
-    """Parse a user and a password with a colon between them; errors repeat no part of them."""
     _refuse_if(":" not in value, "expected user:password")
     return Secret(value)
 

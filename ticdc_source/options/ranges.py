@@ -37,25 +37,21 @@ OffsetSpec: TypeAlias = Position | Mapping[TopicPartition, Position]
 
 def start_spec(options: Options, *, streaming: bool) -> OffsetSpec:
     """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets."""
-    if options.starting_timestamp is not None:
-        return Moment(options.starting_timestamp)
-    if options.starting_offsets_by_timestamp is not None:
-        return _moments(options.starting_offsets_by_timestamp)
-    if not options.is_given("startingOffsets"):
-        return LATEST if streaming else EARLIEST
-    return _offset_spec(options.starting_offsets)
+    by_default = streaming and not options.is_given("startingOffsets")
+    offsets = "latest" if by_default else options.starting_offsets
+    return _spec(options.starting_timestamp, options.starting_offsets_by_timestamp, offsets)
 
 
 def end_spec(options: Options) -> OffsetSpec:
     """Return where a batch read ends: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets."""
-    if options.ending_timestamp is not None:
-        return Moment(options.ending_timestamp)
-    if options.ending_offsets_by_timestamp is not None:
-        return _moments(options.ending_offsets_by_timestamp)
-    return _offset_spec(options.ending_offsets)
+    return _spec(options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets)
 
 
-def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> OffsetSpec:
+def _spec(time: int | None, times: PartitionNumbers | None, offsets: str | PartitionNumbers) -> OffsetSpec:
+    if time is not None:
+        return Moment(time)
+    if times is not None:
+        return {topic_partition: Moment(each) for topic_partition, each in _flat(times).items()}
     if isinstance(offsets, str):
         return EARLIEST if offsets == "earliest" else LATEST
     return _flat(offsets)
@@ -67,10 +63,6 @@ def _flat(numbers: PartitionNumbers) -> dict[TopicPartition, int]:
         for topic, partitions in numbers.items()
         for partition, number in partitions.items()
     }
-
-
-def _moments(times: PartitionNumbers) -> dict[TopicPartition, Moment]:
-    return {topic_partition: Moment(time) for topic_partition, time in _flat(times).items()}
 
 
 def validate(options: Options, *, streaming: bool) -> None:
@@ -161,13 +153,13 @@ def _implausible_times(options: Options) -> Iterator[str]:
 
 def _times_given(options: Options) -> Iterator[tuple[str, int, str]]:
     """Yield the options that hold a time: of those with a time for each partition, the first."""
-    for name, times in (
-        ("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp),
-        ("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp),
-    ):
-        for time in list(_flat(times or {}).values())[:1]:
-            yield name, time, _MILLISECONDS
+
+    def first(times: PartitionNumbers | None) -> int | None:
+        return next(iter(_flat(times or {}).values()), None)
+
     for name, number, unit in (
+        ("startingOffsetsByTimestamp", first(options.starting_offsets_by_timestamp), _MILLISECONDS),
+        ("endingOffsetsByTimestamp", first(options.ending_offsets_by_timestamp), _MILLISECONDS),
         ("startingTimestamp", options.starting_timestamp, _MILLISECONDS),
         ("endingTimestamp", options.ending_timestamp, _MILLISECONDS),
         ("startingCommitTs", options.starting_commit_ts, _COMMIT_TS),

@@ -30,7 +30,7 @@ TOPICS = Scope(frozenset({"topics"}))
 TABLES = Scope(frozenset({"topics", "files", "snapshot", "frames", "tail"}))
 ROWS = Scope(TABLES.uses, DECODED)
 TYPED_ROWS = Scope(TABLES.uses - {"tail"}, TYPED)
-HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
+KAFKA_HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
 # What `tail` decides.
 OUTPUT = Scope(TABLES.uses - {"tail"})
 COLUMNS = Scope(TABLES.uses - {"tail"}, DECODED)
@@ -238,7 +238,7 @@ class OptionTable:
         "`_database _table _protocol _start_ts _build_ts _cluster_id _value`",
         default="core",
     )
-    include_headers: bool = HEADERS.option(
+    include_headers: bool = KAFKA_HEADERS.option(
         "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
     )
     metadata_column_prefix: str = OUTPUT.option("metadataColumnPrefix", str, "prefix of metadata columns", default="_")

@@ -124,15 +124,15 @@ class TableFilter:
         )
 
     def matches_database(self, database: str) -> bool:
-        """Return whether a pattern may match a table of the database."""
+        """Whether a pattern may match a table of the database."""
         return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
 
     def matches_ddl(self, table: TableName) -> bool:
-        """Return whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
+        """Whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
         return self.matches(table) if table.table else self.matches_database(table.database)
 
     def without_row(self, there: Iterable[TableName], among: str) -> str:
-        """Return what to say of records without a row of these tables, `among` so many records."""
+        """Say that none of the wanted tables has a row; `among` says in how many records."""
         # By its parts: what the names of one database have in common says nothing.
         near = [
             str(table)

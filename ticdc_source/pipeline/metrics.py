@@ -1,6 +1,6 @@
 """What a read counts, and the lines of `metricsPath`.
 
-Prometheus has what inspection/monitoring/progress.py tells, and of a sync what its syncs/reports.py tells.
+Prometheus has what inspection/progress.py tells, and of a sync what its syncs/reports.py tells.
 """
 
 from __future__ import annotations

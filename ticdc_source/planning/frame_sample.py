@@ -30,7 +30,7 @@ from ticdc_source.protocols import checked_protocol, decoder_of, protocol_of
 from ticdc_source.schema.ddl import creates
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import removes_rows_of
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, first_spellings
 
 
 def frame_options(given: Mapping[str, str]) -> Options:
@@ -214,7 +214,7 @@ def find_tables(
     )
     if now.corrupt is not None:
         result.corrupt = now.corrupt.error
-    spelt = _spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
+    spelt = first_spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
     names = list(dict.fromkeys(spelt[name.folded] for name in now.rows))
     others = list(dict.fromkeys(spelt[name.folded] for name in (*names, *earlier_tables)))
     for event in new:
@@ -237,7 +237,7 @@ def find_tables(
 
 
 def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
-    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    """Return the tables that a DDL event affects: its own, and those that lose rows."""
     return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
 
 
@@ -268,14 +268,6 @@ def _with_ddl(
             wanted -= told
             kept.append(alone)
     return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
-
-
-def _spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
-    """Return how to spell each table, by its folded name: as the first of its names is spelt."""
-    spelt: dict[TableName, TableName] = {}
-    for name in names:
-        spelt.setdefault(name.folded, name)
-    return spelt
 
 
 def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:

@@ -323,7 +323,7 @@ class ContextFinder:
         return context_of_table(inferred, sample)
 
     def _is_of_other_source(self, context: ReadContext) -> bool:
-        """Return whether TiDB told the schema, and messages are read."""
+        """Whether TiDB told the schema, and messages are read."""
         protocol = context.protocol
         return protocol is not None and PROTOCOLS[protocol].facts.of_tables and self._source.protocol() != protocol
 
@@ -365,7 +365,6 @@ def _refuse_other_names(context: ReadContext, protocol: str | None) -> None:
 
 
 def _warn_of_checksums(protocol: str | None, options: Options) -> None:
-    """Warn if `verifyChecksum` has nothing to verify."""
     if options.verify_checksum != "off" and protocol is not None and not PROTOCOLS[protocol].facts.has_checksums:
         warn(f"Option 'verifyChecksum' has no effect: {protocol} has no checksums; simple and avro have")
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
-from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.row_schema import renamed_tables
+from ticdc_source.protocols.avro.row_schema import originals_of_sanitized
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
 from ticdc_source.protocols.csv.decoder import CSV
@@ -35,10 +35,10 @@ __all__ = [
     "decoder_of",
     "describe_unknown",
     "detect_protocol",
+    "originals_of_sanitized",
     "possible_decoders",
     "protocol_of",
     "recognized",
-    "renamed_tables",
     "with_likely_protocol",
 ]
 
@@ -81,7 +81,6 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
 
     Args:
         protocol: one of `PROTOCOLS`.
-        options: the options. Only this module of the package reads any.
         reads_files: whether it reads claim-check files. If not, it takes large messages with their key columns only.
     """
     most = options.max_message_bytes
@@ -90,11 +89,9 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
     settings = DecoderSettings(
         Compression(options.value_compression, most, together),
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
-        options.verify_checksum,
         RegistrySettings.of(options),
-        options.table_ddl,
         FileSettings.of(options),
-        options.debezium_binary_handling_mode,
+        options,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

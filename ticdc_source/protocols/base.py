@@ -22,7 +22,7 @@ from ticdc_source.schema.table_name import TableName
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
-    from ticdc_source.options.registry import RegistrySettings
+    from ticdc_source.options.logins import RegistrySettings
     from ticdc_source.sources.storage.file_format import FileFormat
 
 

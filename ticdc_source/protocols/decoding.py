@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import ClassVar, TypeAlias
 
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
+from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
@@ -48,17 +50,14 @@ class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
-        binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
+        options: those of the read, for what needs no form of its own.
     """
 
     compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
-    verify_checksum: str = "off"
     registry: RegistrySettings = field(default_factory=RegistrySettings)
-    table_ddl: str | None = None
     files: FileSettings = field(default_factory=FileSettings)
-    binary_mode: str | None = None
+    options: Options = field(default_factory=partial(Options.of, {}, from_kafka=False), compare=False)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiCDCSourceError
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.registries.lookup import SchemaId, schema_text

@@ -38,6 +38,7 @@ from ticdc_source.planning.frame_sample import (
     sample_of_records,
     schema_of_sample,
 )
+from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 
@@ -112,7 +113,7 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
     bare = st.StructType([st.StructField(field.name, field.dataType, field.nullable) for field in fields])
     # PySpark 4.1 has it, as it has pipelines.
     arrays = sf.arrow_udf(run, st.ArrayType(bare))(sf.struct("*"))  # type: ignore[attr-defined]
-    named = (sf.col(_quoted(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
+    named = (sf.col(quoted_name(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
     return frame.select(sf.inline(arrays)).select(*named)
 
 
@@ -153,7 +154,7 @@ def infer_schema(
         TiCDCSourceError: an option is wrong, or the messages do not determine a schema.
     """
     if source is None or isinstance(source, Mapping):
-        return to_spark(load.infer_schema(option_texts({**(source or {}), **options})))
+        return to_spark(load.load_schema(option_texts({**(source or {}), **options})))
     if source.isStreaming:
         msg = "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
         raise SchemaError(msg)
@@ -200,14 +201,10 @@ def records_of(
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
     arrow = to_arrow(st.StructType([given])).field(0).type
     check_column(given.name, arrow, wanted)
-    column = sf.col(_quoted(given.name))
+    column = sf.col(quoted_name(given.name))
     if wanted.name == "timestamp" and is_time_in_ms(arrow):
         return sf.timestamp_millis(column)
     return column.cast(type_of(wanted.type))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _as_struct(frame: DataFrame, schema: st.StructType | str) -> st.StructType:

@@ -19,10 +19,9 @@ from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning import load
-from ticdc_source.planning.partitions import Partition
 from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader
-from ticdc_source.spark.worker import TiCDCPartition, read_partition
+from ticdc_source.spark.worker import TiCDCPartition, read_in_task
 
 ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
 
@@ -38,14 +37,11 @@ class TiCDCReader(DataSourceReader):
 
     @from_one_frame
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the input partitions: never none, because Spark would then read a partition of its own making."""
         with once_per_query(self._shown):
-            plan = load.plan_batch(to_arrow(self._schema), self._options)
-        parts = (Partition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]])
-        return [TiCDCPartition(part) for part in parts]
+            return list(map(TiCDCPartition, load.plan_batch(to_arrow(self._schema), self._options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, to_arrow(self._schema), self._options)
+        return read_in_task(partition, to_arrow(self._schema), self._options)
 
 
 class TiCDCDataSource(DataSource):
@@ -72,7 +68,7 @@ class TiCDCDataSource(DataSource):
             TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
         """
         with once_per_query(self._shown):
-            return to_spark(load.infer_schema(self.options))
+            return to_spark(load.load_schema(self.options))
 
     @from_one_frame
     def reader(self, schema: StructType) -> DataSourceReader:

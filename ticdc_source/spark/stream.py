@@ -29,7 +29,7 @@ from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_dd
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
 from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits, offsets_of, topic_ids_of
 from ticdc_source.spark.schema import to_arrow
-from ticdc_source.spark.worker import TiCDCPartition, read_partition
+from ticdc_source.spark.worker import TiCDCPartition, read_in_task
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader):
             self._source.commit(offsets_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, to_arrow(self._schema), self._options)
+        return read_in_task(partition, to_arrow(self._schema), self._options)
 
     def stop(self) -> None:
         if self._source is not None:

@@ -19,10 +19,8 @@ from pyspark.sql import types as st
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadContext
-from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import task_fetcher
+from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.planning.read_schema import read_schema
 from ticdc_source.protocols import FORMATS, decoder_of
@@ -131,18 +129,11 @@ class TableRows:
         context = context_of_schema(schema, options) or ReadContext(protocol=FORMATS.of_tables)
         places = [RowRange.of(self.name, number, cut.rows, self.tso, cut.sql) for number, cut in enumerate(ranges)]
 
+        @each_from_one_frame
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             leave_out_modules()
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield from _read(places[number], schema, options, context)
+                yield from read_partition(Partition([places[number]], context, BatchScope()), schema, options)
 
         numbers = spark.range(len(ranges), numPartitions=len(ranges))
         return numbers.mapInArrow(run, to_spark(schema))
-
-
-@each_from_one_frame
-def _read(place: RowRange, schema: pa.Schema, options: Options, context: ReadContext) -> Iterator[pa.RecordBatch]:
-    """Read a range, on a worker."""
-    spec = read_spec(schema, options, context)
-    with task_fetcher(options, FORMATS.of_tables, fresh=False) as fetcher:
-        yield from read(fetcher.fetch(place), spec, ReadState.of(spec))

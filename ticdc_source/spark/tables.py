@@ -21,7 +21,7 @@ from ticdc_source.options.topics import TopicPartition, parse_table
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
-from ticdc_source.protocols import PROTOCOLS, renamed_tables
+from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.fetch import DEFINITION
@@ -353,7 +353,7 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
 def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
     """Return records of avro with the names that `tableDDL` has: the read of the records may not have had it."""
     parsed = frame_options(option_texts(options))
-    renamed = renamed_tables(parsed.table_ddl)
+    renamed = originals_of_sanitized(parsed.table_ddl)
     if not renamed or _protocol_of(records, parsed) != "avro":
         return records
 

@@ -27,7 +27,7 @@ class TiCDCPartition(InputPartition):
 
 
 @each_from_one_frame
-def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+def read_in_task(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
     """Read one input partition on a worker."""
     if not isinstance(partition, TiCDCPartition):
         return

@@ -14,7 +14,7 @@ from ticdc_lakehouse.syncs.lease import Lease
 from ticdc_lakehouse.syncs.reports import EXPORTED, TableMetrics
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.errors import OptionError
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector, served
+from ticdc_source.inspection.progress import ProgressCollector, served
 from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600.0

@@ -11,7 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.support.captured import make_options
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.sources.registries.lookup import schema_text
 
 SCHEMA = json.dumps({"type": "record", "name": "t", "namespace": "default.d", "fields": []})

@@ -153,12 +153,12 @@ def test_planning_goes_on_in_a_new_session(conversation: Conversation, monkeypat
     """If the connection is lost at each question of the driver, it asks again, in a session of the same moment."""
     monkeypatch.setattr(client, "_PAUSE_S", 0)
     with replayed(conversation) as port:
-        ranges = planned(given_for(conversation, port))[1].partitions
+        ranges = planned(given_for(conversation, port))[1]
     answers = _Heard(conversation.answers)
     questions = [sql for sql in answers if not sql.startswith(("SET NAMES", "SET tidb_enable"))]
 
     with replayed(replace(conversation, answers=answers), {sql: [0] for sql in questions}) as port:
-        assert planned(given_for(conversation, port))[1].partitions == ranges
+        assert planned(given_for(conversation, port))[1] == ranges
 
     sessions = "\n".join(answers.said).split("SET NAMES utf8mb4\n")[1:]
     whole = re.compile(

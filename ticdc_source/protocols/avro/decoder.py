@@ -18,7 +18,7 @@ from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Cast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
 from ticdc_source.protocols.avro.row_schema import (
@@ -195,7 +195,7 @@ class Avro(Decoder):
         elif len(value) == _SHORT and value[0] == _WATERMARK:
             split.watermarks.append(WatermarkEvent(position, 0, tso(int.from_bytes(value[1:], "big"))))
         elif value[0] == _DDL:
-            split.ddl.append(_ddl_event(position, value, self.settings.table_ddl))
+            split.ddl.append(_ddl_event(position, value, self.settings.options.table_ddl))
         else:
             schema = self._schema(value)[0]
             split.table_events(chunk, schema.table).append(position, 0, value)
@@ -225,7 +225,7 @@ class Avro(Decoder):
 
         Only the schema of a key says which columns are key columns, so each has templates of its own.
         """
-        if not len(events) or self.settings.verify_checksum != "off":
+        if not len(events) or self.settings.options.verify_checksum != "off":
             return general(events, None)
         keys, positions = events.chunk.keys, events.positions
         whole = isinstance(positions, range)
@@ -241,7 +241,7 @@ class Avro(Decoder):
 
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
         schema_id, start = body_of(data)
-        return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
+        return row_schema_of(self.settings.registry, schema_id, self.settings.options.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Decode the rows without building columns: the commit-ts comes after them. Return NULL where it is missing."""
@@ -263,9 +263,9 @@ class Avro(Decoder):
 
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
         """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
-        declared = column_order(events.table, self.settings.table_ddl)
+        declared = column_order(events.table, self.settings.options.table_ddl)
         wrong, parsed.verified = verify_checksums(parsed.stated, declared, learned.plan.settings)
-        if self.settings.verify_checksum == "warn":
+        if self.settings.options.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
         for event, reason in wrong.items():
@@ -275,7 +275,7 @@ class Avro(Decoder):
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, learn = learned.plan, parsed.images, parsed.learn
         keys = events.chunk.keys
-        verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
+        verifies = (bool(plan.fields) or plan.documents) and self.settings.options.verify_checksum != "off"
         columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}
 
         def columns(of: RowSchema, schema_id: SchemaId | None, key: bytes | None) -> tuple[Column, ...]:

@@ -28,7 +28,7 @@ from ticdc_source.kernels.contract import (
     Step,
     Way,
 )
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
 from ticdc_source.protocols.templates import DELETE, INSERT, MOST_TSO, UPDATE, Template
@@ -89,7 +89,7 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
     return ()
 
 
-def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+def originals_of_sanitized(table_ddl: str | None) -> dict[TableName, TableName]:
     """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
     originals = {
         TableName(sanitized(name.database), sanitized(name.table)): name

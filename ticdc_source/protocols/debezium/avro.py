@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_source.kernels.numbers import shortest_single
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, LearnedTable
 from ticdc_source.protocols.debezium.column_types import DECIMAL
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension

@@ -158,7 +158,7 @@ class Debezium(JSONDecoder):
             )
             for schema, first in zip(describe_images(events.table, images), firsts, strict=True)
         ]
-        if self.settings.binary_mode is None:
+        if self.settings.options.debezium_binary_handling_mode is None:
             for schema, span in zip(schemas, images.spans(), strict=True):
                 warn_of_hex(schema, images.cells(span))
         return schemas
@@ -261,7 +261,7 @@ class Debezium(JSONDecoder):
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         wire, type_ = wire_of(column, read_field)
         if wire is BASE64_BINARY:
-            wire = binary_wire_of(self.settings.binary_mode, column.wire)
+            wire = binary_wire_of(self.settings.options.debezium_binary_handling_mode, column.wire)
         return wire, type_
 
 

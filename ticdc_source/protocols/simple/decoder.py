@@ -227,7 +227,7 @@ class Simple(JSONDecoder):
         plan, images, learn, table = learned.plan, parsed.images, parsed.learn, events.table
         decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
-        verifies = needs_types and self.settings.verify_checksum != "off"
+        verifies = needs_types and self.settings.options.verify_checksum != "off"
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 
@@ -287,7 +287,7 @@ class Simple(JSONDecoder):
             return
         if wrong is None:
             return
-        if self.settings.verify_checksum == "fail":
+        if self.settings.options.verify_checksum == "fail":
             msg = f"{wrong}. {WARN_INSTEAD}"
             raise DecodeError(msg)
         parsed.suspect[event] = wrong

@@ -19,8 +19,7 @@ from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
-from ticdc_source.options.logins import TLSSettings
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings, TLSSettings
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.http_requests import Answer, NotAnsweredError, Times, fetch
 from ticdc_source.sources.tls import tls_context

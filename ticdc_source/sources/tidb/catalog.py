@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from ticdc_source.errors import OptionError, UnsupportedTypeError, nearest
 from ticdc_source.options.topics import TableFilter, listed
 from ticdc_source.schema.model import Column, ColumnFacts, Key, handle_key
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.tso import utc
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.messages import Definition
-from ticdc_source.sources.tidb.sql import quoted_name, text_literal
+from ticdc_source.sources.tidb.sql import text_literal
 
 # TiCDC replicates none of these (its pkg/filter, `IsSysSchema`).
 _SYSTEM_SCHEMAS = (

@@ -14,7 +14,7 @@ from datetime import date, datetime
 from typing import TypeAlias
 
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.types import ColumnType
 
 Bound: TypeAlias = tuple[str, ...]  # a literal for each column of the key
@@ -25,10 +25,6 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TIME = re.compile(r"-?\d+:\d\d:\d\d(\.\d+)?")
 _EXACT = 1 << 53  # up to here, doubles are all integers
 _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
-
-
-def quoted_name(*names: str) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_literal(value: str) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from ticdc_source.inspection.monitoring.progress import Line, ProgressTracker, StreamProgress
+from ticdc_source.inspection.progress import Line, ProgressTracker, StreamProgress
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import Counters, metrics_line
 
@@ -228,7 +228,6 @@ def test_a_query_that_has_ended_has_no_lag() -> None:
 
 
 def test_queries_of_something_else_are_left_out() -> None:
-    """A query whose sources have no offsets of Kafka's form is not reported."""
     tracker = ProgressTracker("q", "rates", has_lines=True)
     tracker.add_batch(0, 10, [("17", "18"), ("[1]", None), ('{"a": 1}', "x")], [], as_of=NOW, now=NOW)
 
@@ -236,7 +235,6 @@ def test_queries_of_something_else_are_left_out() -> None:
 
 
 def test_a_report_is_a_line() -> None:
-    """In the log a report has the query, the table, and what is known."""
     query = Query()
     query.ran([5], [9], line(0, 0, 5, max_commit_ts=ts(NOW - 60)), took=1, now=NOW)
 
@@ -268,7 +266,6 @@ def test_a_snapshot_says_how_far_it_is() -> None:
 
 
 def test_a_line_of_another_release_is_left_out() -> None:
-    """A line that lacks members is not counted, and the others are."""
     query = Query()
     query.ran([5], [9], {"batch": 0, "topic": "t"}, line(0, 0, 5), took=1, now=NOW)
     query.tracker.add_history([{"batch": 0}])

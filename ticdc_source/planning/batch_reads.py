@@ -1,23 +1,72 @@
-"""Batch reads one after another: each reads the commits that the one before left, and not the whole topic.
+"""Batch reads by a program: rows in this process, without Spark; and jobs that each read the commits after the last.
 
 docs/guides/repeated-batches.md has the recipe, and why no commit is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from ticdc_source.errors import OptionError
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, each_from_one_frame
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.options.topics import listed
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol, nothing_there
-from ticdc_source.planning.load import batch_options
-from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, resolved_until
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
+from ticdc_source.planning.partitions import Partition, read_partition
+from ticdc_source.planning.watermarks import CLOCKS_DIFFER_MS, resolved_until
 from ticdc_source.protocols import decoder_of
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.kafka import KafkaCluster, report_loss
+
+
+def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
+    """Return the rows that `spark.read.format("ticdc")` returns with these options, read in this process.
+
+    They come as they are read, one input partition after the other, so memory holds some batches and not all rows. A
+    reader that is not read to its end holds a connection until it is deleted.
+
+    Args:
+        options: those of a batch read, such as `{"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop",
+            "tables": "shop.orders"}`.
+
+    Returns:
+        The record batches, with the schema of Spark's rows in Arrow's types; pandas, Polars and DuckDB read it.
+
+    Raises:
+        TiCDCSourceError: as `load()`; what is wrong with records, when their batch is read.
+    """
+    given = option_texts(options)
+    schema, parsed = load_schema(given), batch_options(given)
+    return pa.RecordBatchReader.from_batches(schema, _Batches(_batches(plan_batch(schema, parsed), schema, parsed)))
+
+
+class _Batches(Iterator[pa.RecordBatch]):
+    """Record batches whose error is raised again by whoever goes on, and is not taken for the end."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._error: Exception | None = None
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._error = error
+            raise
+
+
+@each_from_one_frame
+def _batches(partitions: list[Partition], schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+    for partition in partitions:
+        yield from read_partition(partition, schema, options)
 
 
 def complete_until(options: Mapping[str, str], *, since: int | None = None) -> int:
@@ -34,12 +83,11 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
         TiCDCSourceError: an option is wrong, the brokers do not answer, a topic partition has no watermark, or Kafka
             has deleted records that may be newer than `since`.
     """
-    given = {**options, **_start(since)}
-    limited = [name for name in given if name.lower() in ("startingcommitts", "endingcommitts")]
-    if [name for name in limited if name in options]:
-        msg = f"Option '{limited[0]}' does not go with complete_until(): give its result to commit_range()"
-        raise OptionError(msg)
-    parsed = batch_options(given)
+    for name in options:
+        if name.lower() in ("startingcommitts", "endingcommitts"):
+            msg = f"Option '{name}' does not go with complete_until(): give its result to commit_range()"
+            raise OptionError(msg)
+    parsed = batch_options({**options, **_start(since)})
     with KafkaCluster(parsed) as cluster:
         ranges = cluster.resolve_ranges()
         if since is not None:

@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.progress import SnapshotPace, snapshot_of
+from ticdc_source.inspection.progress import SnapshotPace, snapshot_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.metric_files import file_system, hidden_location
-from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.fetchers import driver_fetcher, windows_from_end
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
-from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows_from_end
+from ticdc_source.planning.watermarks import holds_no_larger_watermark
 from ticdc_source.protocols import decoder_of, with_likely_protocol
 from ticdc_source.protocols.decoding import Decoder, commit_versions_of, splits_of
 from ticdc_source.protocols.events import Split
@@ -36,47 +36,21 @@ _MOST = 50_000  # records that are read back for the first commit-ts, or the fir
 _LAST_EVENTS = 16  # of each table in a chunk: commit-ts rise, nearly always
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """Whose offsets are compared with the ends of the topics: at most one of the two.
-
-    Attributes:
-        checkpoint: the `checkpointLocation` of a stream.
-        group: a consumer group that commits its offsets, such as a stream with `commitGroupOffsets`.
-    """
-
-    checkpoint: str | None = None
-    group: str | None = None
-
-    def why_unknown(self, topics: Sequence[str]) -> str | None:
-        """Return why the reader has no position in any partition of the topics; None if there is no reader."""
-        if self.group is not None:
-            return (
-                f"The consumer group '{self.group}' has committed no offset of {', '.join(topics)}: is that its name? "
-                "A stream commits its offsets only with commitGroupOffsets=true"
-            )
-        if self.checkpoint is not None:
-            shown = redacted(self.checkpoint)
-            return f"The stream of the checkpoint {shown} has not finished a micro-batch yet"
-        return None
-
-
 @dataclass(slots=True, kw_only=True)
 class PartitionLag:
     """A topic partition. Of times, None means that nothing near the end of the topic partition tells.
 
     Attributes:
-        topic, partition: which one.
         start, end: the offsets that Kafka has; `end` is exclusive.
-        last_commit_ts, last_time: the largest commit-ts of rows and DDL near the end.
-        age_s: how many seconds ago that was. It rises while nothing is changed.
-        watermark, watermark_time: the largest watermark near the end.
-        watermark_lag_s: how many seconds ago that was: how late TiCDC is.
+        last_commit_ts: the largest commit-ts of rows and DDL near the end.
+        age_s: seconds since then. It rises while nothing is changed.
+        watermark: the largest one near the end.
+        watermark_lag_s: seconds since then: how late TiCDC is.
         position: the offset from which the reader will go on; None if it has none here.
         behind: how many offsets it still has to read.
-        lost: how many of the offsets that it still has to read are gone.
-        read_commit_ts, read_time: the largest commit-ts or watermark of what it has read last.
-        commit_lag_s: how many seconds ago the first event that it has not read was committed; 0 if it has read all.
+        lost: how many of these are gone.
+        read_commit_ts: the largest commit-ts or watermark of what it has read last.
+        commit_lag_s: seconds since the first event that it has not read was committed; 0 if it has read all.
     """
 
     topic: str
@@ -105,11 +79,7 @@ class PartitionLag:
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotLag:
-    """How far the snapshot of a stream is: ranges that were read, of about how many, and their rows.
-
-    Attributes:
-        left_s: about how many seconds the rest takes; None in the first look.
-    """
+    """How far the snapshot of a stream is; `left_s` is about how long the rest takes, None in the first look."""
 
     tso: int
     ranges: int
@@ -147,8 +117,6 @@ class LagReport:
 
 @dataclass(slots=True)
 class _Newest:
-    """The largest commit-ts and the largest watermark of some records."""
-
     commit_ts: int | None = None
     watermark: int | None = None
 
@@ -161,14 +129,22 @@ class LagWatch(AbstractContextManager["LagWatch"]):
     """Looks at topics again and again, on the same connections. After the first look, only new records are read.
 
     Args:
+        checkpoint: the `checkpointLocation` of a stream, whose offsets are compared with the ends of the topics.
+        group: instead of it, a consumer group that commits its offsets, such as a stream with `commitGroupOffsets`.
         now: the clock that lags refer to, in seconds since the epoch.
     """
 
     def __init__(
-        self, given: Mapping[str, str], reader: Reader | None = None, now: Callable[[], float] = time.time
+        self,
+        given: Mapping[str, str],
+        *,
+        checkpoint: str | None = None,
+        group: str | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._options = batch_options(given)
-        self._reader = reader or Reader()
+        self._checkpoint = checkpoint
+        self._group = group
         self._now = now
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)
@@ -190,7 +166,8 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         """
         positions, snapshot = self._positions()  # first: what arrives meanwhile is behind, and never before
         ranges = self._cluster.everything()
-        self._find_decoder(ranges)
+        if self._decoder is None and (protocol := find_protocol(ranges, self._fetcher.fetch, self._options)):
+            self._decoder = decoder_of(protocol, self._options, reads_files=False)
         now = self._now()
         moment = utc(of_ms(round(now * 1000))) or ""
         report = LagReport(time=moment, protocol=None if self._decoder is None else self._decoder.facts.name)
@@ -203,34 +180,43 @@ class LagWatch(AbstractContextManager["LagWatch"]):
                 left_s=self._pace.left_s(snapshot, now),
             )
         for offset_range in ranges:
-            key = offset_range.topic_partition
             newest = self._newest(offset_range, self._ends)
-            lag = PartitionLag(topic=key.topic, partition=key.partition, start=offset_range.start, end=offset_range.end)
-            lag.last_commit_ts, lag.watermark = newest.commit_ts, newest.watermark
-            lag.last_time, lag.watermark_time = utc(newest.commit_ts), utc(newest.watermark)
-            lag.age_s, lag.watermark_lag_s = age(newest.commit_ts, now), age(newest.watermark, now)
-            if key in positions:
-                self._add_reader(lag, offset_range, positions[key], now)
+            lag = PartitionLag(
+                **offset_range._asdict(),
+                last_commit_ts=newest.commit_ts,
+                last_time=utc(newest.commit_ts),
+                age_s=age(newest.commit_ts, now),
+                watermark=newest.watermark,
+                watermark_time=utc(newest.watermark),
+                watermark_lag_s=age(newest.watermark, now),
+            )
+            position = positions.get(offset_range.topic_partition)
+            if position is not None:
+                self._add_reader(lag, offset_range, position, now)
             report.partitions.append(lag)
         report.other_protocol = self._other_protocol
-        if not any(each.topic_partition in positions for each in ranges):
-            report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
+        if all(lag.position is None for lag in report.partitions):
+            report.no_position = self._why_unknown(sorted({lag.topic for lag in report.partitions}))
         return report
 
     def _positions(self) -> tuple[Mapping[TopicPartition, int], SnapshotProgress | None]:
-        if self._reader.checkpoint is None and self._reader.group is None:
+        if self._group is not None:
+            return self._cluster.committed(self._group, self._cluster.partitions()), None
+        if self._checkpoint is None:
             return {}, None
-        topic_partitions = self._cluster.partitions()
-        if self._reader.group is not None:
-            return self._cluster.committed(self._reader.group, topic_partitions), None
-        offset = committed_in_checkpoint(self._reader.checkpoint or "", {key.topic for key in topic_partitions})
+        offset = committed_in_checkpoint(self._checkpoint, {key.topic for key in self._cluster.partitions()})
         return offsets_of(offset), snapshot_of(offset)
 
-    def _find_decoder(self, ranges: Sequence[OffsetRange]) -> None:
-        if self._decoder is None:
-            protocol = find_protocol(ranges, self._fetcher.fetch, self._options)
-            if protocol is not None:
-                self._decoder = decoder_of(protocol, self._options, reads_files=False)
+    def _why_unknown(self, topics: Sequence[str]) -> str | None:
+        """Say why the reader has no position in any partition of the topics; None if there is no reader."""
+        if self._group is not None:
+            return (
+                f"The consumer group '{self._group}' has committed no offset of {', '.join(topics)}: is that its name? "
+                "A stream commits its offsets only with commitGroupOffsets=true"
+            )
+        if self._checkpoint is not None:
+            return f"The stream of the checkpoint {redacted(self._checkpoint)} has not finished a micro-batch yet"
+        return None
 
     def _newest(self, offset_range: OffsetRange, looks: dict[TopicPartition, tuple[int, _Newest]]) -> _Newest:
         """Return the newest of a range. `looks` has up to which offset earlier looks came, and what they found."""

@@ -1,4 +1,4 @@
-"""How far and how late a streaming query is: Spark's offsets and metrics lines → `StreamProgress`, and its lags.
+"""How far and how late a streaming query is: Spark's offsets and metrics lines → `StreamProgress`, for Prometheus too.
 
 docs/design/0016-progress.md says what each lag means, and why. Callers pass the time.
 """
@@ -6,12 +6,13 @@ docs/design/0016-progress.md says what each lag means, and why. Callers pass the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from operator import attrgetter
+from typing import Any, Literal, Protocol, TypeAlias
 
-from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.exporter import Exported, Kind
+from ticdc_source.errors import CheckpointError, OptionError
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.json_text import loads
@@ -26,9 +27,24 @@ _MEMBERS = frozenset({
 # A micro-batch may be repeated after a restart, and no older one: so long its lines are remembered.
 _REMEMBERED = 2
 
+Kind: TypeAlias = Literal["counter", "gauge"]
 State: TypeAlias = Literal["running", "ended", "failed"]
 # A metrics line. Any: each member has a type of its own.
 Line: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A metric of Prometheus.
+
+    Attributes:
+        member: the member of `StreamProgress`, or of what else is reported, that it has.
+    """
+
+    name: str
+    kind: Kind
+    member: str
+    meaning: str
 
 
 def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
@@ -184,8 +200,6 @@ def snapshot_of(offset: object) -> SnapshotProgress | None:
 
 @dataclass(slots=True)
 class _Table:
-    """What the lines say of one table."""
-
     commits: dict[TopicPartition, int] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     counted: Counter[str] = field(default_factory=Counter)
@@ -366,3 +380,75 @@ def _offsets(offset: object) -> dict[TopicPartition, int]:
         return offsets_of(offset) if isinstance(offset, dict) else {}
     except CheckpointError:
         return {}
+
+
+class Registry(Protocol):
+    """What registers collectors: a `prometheus_client.CollectorRegistry`."""
+
+    def register(self, collector: object, /) -> None:
+        """Ask the collector whenever Prometheus asks."""
+
+    def unregister(self, collector: object, /) -> None:
+        """Ask it no more."""
+
+
+_LABELS = ("query", "table")
+
+
+class ProgressCollector:
+    """What a Prometheus registry asks. Each report has the labels and the members of the metrics.
+
+    Raises:
+        ImportError: `prometheus-client` is not installed.
+    """
+
+    def __init__(self, reports: Callable[[], Iterable[object]], metrics: Sequence[Exported]) -> None:
+        from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
+
+        self._families: Mapping[Kind, Callable[..., object]] = {
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+        }
+        self._reports = reports
+        self._metrics = metrics
+
+    def describe(self) -> Sequence[object]:
+        """Return nothing: the registry then does not ask for values when the collector is registered."""
+        return ()
+
+    def collect(self) -> Iterator[object]:
+        reports = [(report, [value or "" for value in attrgetter(*_LABELS)(report)]) for report in self._reports()]
+        for exported in self._metrics:
+            family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
+            member = attrgetter(exported.member)
+            for report, labels in reports:
+                value = member(report)
+                if value is not None:
+                    family.add_metric(labels, float(value))  # type: ignore[attr-defined]
+            yield family
+
+
+@contextmanager
+def served(port: int) -> Iterator[Registry]:
+    """Serve a registry over HTTP while the block runs.
+
+    Raises:
+        OptionError: `prometheus-client` is not installed, or the port is taken.
+    """
+    try:
+        import prometheus_client  # noqa: PLC0415 (only those who use Prometheus need it)
+    except ImportError:
+        msg = "Metrics for Prometheus need prometheus-client: pip install 'ticdc-source[prometheus]'"
+        raise OptionError(msg) from None
+    registry: Any = prometheus_client.CollectorRegistry()
+    try:
+        server, thread = prometheus_client.start_http_server(port, registry=registry)
+    except OSError as error:
+        msg = f"Metrics for Prometheus cannot be served on port {port}: {error.strerror}"
+        raise OptionError(msg) from None
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector
-from ticdc_source.inspection.monitoring.progress import EXPORTED, StreamProgress
+from tests.inspection.test_progress import NOW, Query, line, ts
+from ticdc_source.inspection.progress import EXPORTED, ProgressCollector, StreamProgress
 
 prometheus_client = pytest.importorskip(
     "prometheus_client", reason="prometheus-client is not installed: pip install prometheus-client"
@@ -43,7 +42,6 @@ def values(registry: Any) -> dict[str, float]:
 
 
 def test_each_metric_is_exported(registry: Any, time: Time) -> None:
-    """Prometheus gets each metric under its name, with the query and the table as labels."""
     assert values(registry) == {
         "ticdc_rows_total": 5,
         "ticdc_offset_lag_records": 2,

@@ -17,8 +17,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector, Registry
-from ticdc_source.inspection.monitoring.progress import EXPORTED, Line, ProgressTracker, StreamProgress
+from ticdc_source.inspection.progress import (
+    EXPORTED,
+    Line,
+    ProgressCollector,
+    ProgressTracker,
+    Registry,
+    StreamProgress,
+)
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
 _log = logging.getLogger(__name__)
@@ -159,7 +165,6 @@ class ProgressListener(StreamingQueryListener):
             return tracker
 
     def _watch(self) -> None:
-        """Look at queries that say nothing, until none runs."""
         while not self._closed.wait(min(_LOOK_S, self._every)):
             with self._lock:
                 running = [tracker for tracker in self._trackers.values() if tracker.state == "running"]
