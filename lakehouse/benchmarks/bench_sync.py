@@ -52,25 +52,15 @@ _LONGEST_ERROR = 300
 
 @dataclass(frozen=True)
 class Case:
-    """Tables, and what happens to them.
+    """Tables, and what happens to them."""
 
-    Attributes:
-        name: its name.
-        tables: what there is: `shop`, `items`, or a number of small tables.
-        rows: the rows of each table at first.
-        changed: how many tables change in a step.
-        changes: the changes of each of them; 0 for an update of every row.
-        steps: number of steps.
-        sides: who takes part.
-    """
-
-    name: str
-    tables: str | int
-    rows: int
-    changed: int
-    changes: int
-    steps: int
-    sides: tuple[str, ...] = SIDES
+    name: str  # its name
+    tables: str | int  # what there is: `shop`, `items`, or a number of small tables
+    rows: int  # the rows of each table at first
+    changed: int  # how many tables change in a step
+    changes: int  # the changes of each of them; 0 for an update of every row
+    steps: int  # number of steps
+    sides: tuple[str, ...] = SIDES  # who takes part
 
     def made(self) -> Sequence[Table]:
         """Return the tables."""
@@ -81,15 +71,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        cases: what is measured.
-        engines: with which engines.
-    """
-
-    cases: tuple[Case, ...]
-    engines: tuple[str, ...] = tuple(RUNS)
+    cases: tuple[Case, ...]  # what is measured
+    engines: tuple[str, ...] = tuple(RUNS)  # with which engines
 
 
 _PAIR = (OURS, TUNED)

@@ -40,7 +40,7 @@ def comparison(rows: "DataFrame") -> "Comparison":
 def settings(spark: "SparkSession") -> "Iterator[None]":
     """The settings of the session of an audit."""
     from ticdc_lakehouse.audits.table_audit import SETTINGS
-    from ticdc_lakehouse.targets.merge_sessions import configured
+    from ticdc_lakehouse.targets.sessions import configured
 
     with configured(spark, SETTINGS):
         yield

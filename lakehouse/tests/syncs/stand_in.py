@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName

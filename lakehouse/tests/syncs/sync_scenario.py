@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs.stand_in import TiDB
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.database_sync import sync
 from ticdc_lakehouse.syncs.status import statuses_of
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.spark.source import TiCDCDataSource
 
 

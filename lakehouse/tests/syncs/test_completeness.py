@@ -13,9 +13,9 @@ from lakehouse.tests.syncs.test_resume import free, obstruct
 from lakehouse.tests.targets.memory import Lake, MemoryTarget, Table
 from tests.support.messages import Message, canal
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.status import StatusTable
+from ticdc_lakehouse.tidb import TiDBConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import A_TIDB, config
-from ticdc_lakehouse.common.errors import UnexplainedChangeError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.syncs import joining
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Healing, Loading, Phase, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, TiCDCSourceError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
@@ -87,10 +86,10 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
 
     def make(**given: Any) -> Joining:
         spark: Any = None
-        redaction = Redaction({}, {})
-        stream = Stream(redaction, is_finite=True)
+        its = config(**{"tables": ("shop.*",), "tidb": A_TIDB, **given})
+        stream = Stream(its)
         shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
-        return Joining(spark, config(**{"tables": ("shop.*",), "tidb": A_TIDB, **given}), stream, shared, redaction)
+        return Joining(spark, its, stream, shared)
 
     return make
 

@@ -9,8 +9,8 @@ from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.syncs.test_completeness import CREATE, bad
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.status import Healing
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.schema.table_name import TableName
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]

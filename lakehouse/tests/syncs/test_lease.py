@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import Clock
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LEASE_S, Lease, Owner
 
 

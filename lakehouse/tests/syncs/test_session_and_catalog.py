@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from lakehouse.tests.syncs import context
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import session_and_catalog
 from ticdc_lakehouse.syncs.session_and_catalog import _preload_workers, session_of
 from ticdc_source.errors import OptionError

@@ -10,7 +10,6 @@ from lakehouse.tests.syncs import context
 from ticdc_lakehouse import merge_into
 from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs.config import MaintainConfig
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_source.errors import OptionError
@@ -169,7 +168,7 @@ spark.hadoop.fs.secret = "open"
         "spark.hadoop.fs.auth": "hidden",
         "spark.hadoop.fs.secret": "open",
     }
-    text = Redaction({}, config.spark, config.secret_spark).text("401 for hush and hidden at https://catalog")
+    text = config.redact("401 for hush and hidden at https://catalog")
     assert text == "401 for … and … at https://catalog"
     with pytest.raises(OptionError, match="secret_settings"):
         read_toml('secret_settings = ["x"]\n' + FILE)

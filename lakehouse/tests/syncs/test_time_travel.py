@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import config
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
-from ticdc_lakehouse.syncs.completeness import claimed
+from ticdc_lakehouse.syncs.checkpoint import claimed
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts

@@ -27,10 +27,11 @@ from lakehouse.tests.engines.engines import ENGINES, Engine
 from lakehouse.tests.targets.cost_scenario import CostScenario
 from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import origin
 from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import TiCDCSourceError
@@ -123,8 +124,8 @@ class Scenario:
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
         self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
-        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
-        equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
+        remembered, version = REMEMBERED.batches.pop((origin(self.spark), target, "me"))
+        equal((remembered.batch_id, bool(version)), (4, True))
 
     def a_log_whose_micro_batches_come_again(self) -> None:
         """Each Kafka record is in a log once, in whatever micro-batch it comes again, also after a restore."""

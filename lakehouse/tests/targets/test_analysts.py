@@ -9,7 +9,7 @@ from pyspark.sql.types import DayTimeIntervalType, IntegerType, StringType, Stru
 from lakehouse.tests.targets.changes import TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
 from ticdc_lakehouse import append_log
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.tso import of_ms
 

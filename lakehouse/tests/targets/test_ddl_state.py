@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.common.errors import UnexplainedChangeError
+from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.targets.column_types import common_type
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.errors import SchemaError, warn
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession, types
 
-from ticdc_lakehouse.targets.literals import literal, text_literal
+from ticdc_lakehouse.targets.column_types import literal, text_literal
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
 from ticdc_source.schema.table_name import TableName

@@ -7,7 +7,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import IntegerType, StructType
 
 from lakehouse.tests.targets.changes import frame_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets import opening
 from ticdc_lakehouse.targets import target as target_module
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.tests.engines.engines import ENGINES
 from ticdc_lakehouse import TiDBConfig, append_log, audit, commits_of, merge_into
-from ticdc_lakehouse.audits.report import AuditReport
+from ticdc_lakehouse.audits.table_audit import AuditReport
 from ticdc_source.spark.source import TiCDCDataSource
 
 # A commit-ts that no change has.

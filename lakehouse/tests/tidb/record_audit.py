@@ -21,8 +21,8 @@ from tests.tidb.server import running
 from tests.tidb.snapshots import text_session
 from tests.tidb.sql import SAFE_POINT
 from ticdc_lakehouse.audits.sides import TiDBSide
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.schema.table_name import TableName
 
 TABLE = ("types_a", "t_all")

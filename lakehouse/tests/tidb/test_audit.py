@@ -40,19 +40,12 @@ OURS = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 
 @dataclass
 class Audited:
-    """A table of TiDB as of a TSO, and a frame that is compared with it.
+    """A table of TiDB as of a TSO, and a frame that is compared with it."""
 
-    Attributes:
-        spark: the session.
-        tidb: TiDB.
-        table: the table.
-        at: the TSO.
-    """
-
-    spark: "SparkSession"
-    tidb: TiDB
-    table: str
-    at: int
+    spark: "SparkSession"  # the session
+    tidb: TiDB  # TiDB
+    table: str  # the table
+    at: int  # the TSO
 
     def frame(self) -> "DataFrame":
         """Return the rows as `merge_into` stores them."""
@@ -67,7 +60,7 @@ class Audited:
         from ticdc_lakehouse.audits.canonical import columns_of
         from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
         from ticdc_lakehouse.audits.table_audit import SETTINGS
-        from ticdc_lakehouse.targets.merge_sessions import configured
+        from ticdc_lakehouse.targets.sessions import configured
 
         rows = self._rows()
         types = {one.name: one.dataType for one in frame.schema}
@@ -86,7 +79,7 @@ class Audited:
             )
 
     def _rows(self) -> Any:
-        from ticdc_lakehouse.common.tidb import TiDBConfig
+        from ticdc_lakehouse.tidb import TiDBConfig
 
         return TiDBConfig(url=self.tidb.url, user="root").table(parse_table(self.table), self.at)
 
@@ -168,15 +161,10 @@ def test_a_double_that_mysql_cannot_have_is_found(sql: Session, spark: "SparkSes
 
 @dataclass(frozen=True)
 class Damage:
-    """A way in which a value of a target may be wrong.
+    """A way in which a value of a target may be wrong."""
 
-    Attributes:
-        column: the column.
-        of: returns the wrong value; None if the value cannot be damaged so.
-    """
-
-    column: str
-    of: Callable[[Any], Any]
+    column: str  # the column
+    of: Callable[[Any], Any]  # returns the wrong value; None if the value cannot be damaged so
 
 
 # The columns of the table that is damaged, with the kinds of `random_rows` that they have.

@@ -12,9 +12,9 @@ from functools import partial
 
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.common.tidb import mysql_type
 from ticdc_lakehouse.targets.changelog import time_in_sql
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import mysql_type
 from ticdc_source.developer_api import Column, ColumnType, quoted_name
 
 HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th

@@ -8,9 +8,9 @@ rows, and of the others the rows are compared cell by cell.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -24,9 +24,8 @@ from ticdc_lakehouse.audits.canonical import (
     row_text_in_spark,
     row_text_in_tidb,
 )
-from ticdc_lakehouse.audits.report import Difference
-from ticdc_lakehouse.common.tidb import SnapshotTable
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.targets.sessions import computed
+from ticdc_lakehouse.tidb import SnapshotTable
 from ticdc_source.developer_api import quoted_name
 
 BUCKETS = 4096
@@ -144,6 +143,16 @@ MISSING, EXTRA, CHANGED = "missing", "extra", "changed"  # kinds
 def differing_buckets(tidb: Mapping[int, Checksum], target: Mapping[int, Checksum]) -> set[int]:
     """Return the buckets that have not the same rows on both sides."""
     return {bucket for bucket in tidb.keys() | target.keys() if tidb.get(bucket) != target.get(bucket)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row that differs: missing in the target, extra in it, or changed."""
+
+    kind: Literal["missing", "extra", "changed"]
+    key: Mapping[str, str | None]  # the columns of the key with their canonical texts
+    # the columns that differ, with the canonical texts in TiDB and in the target; None for NULL
+    cells: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.lease import LeaseLostError
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.steps import Why
-from ticdc_lakehouse.targets.repeats import is_conflict, retried
+from ticdc_lakehouse.targets.opening import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
 from ticdc_source.errors import TiCDCSourceError
@@ -135,12 +135,11 @@ class Shared:
 class Stream:
     """The query that runs, and how it ends."""
 
-    def __init__(self, redaction: Redaction, *, is_finite: bool) -> None:
+    def __init__(self, config: SyncConfig) -> None:
         self.query: StreamingQuery | None = None
         self.error: BaseException | None = None  # what has stopped it
         self.in_batch = False  # a micro-batch is being applied, or has failed
-        self._redaction = redaction
-        self._is_finite = is_finite
+        self._redact, self._is_finite = config.redact, config.trigger is None
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -177,10 +176,10 @@ class Stream:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if isinstance(error, Exception):
             error = cause_of(error) or error
-        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
+        if not isinstance(error, Exception) or self._redact(str(error)) == str(error):
             return error
         kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
-        return kind(self._redaction.text(str(error)))
+        return kind(self._redact(str(error)))
 
 
 _FIRST_WAIT_S = 60.0  # after a fault, before a table heals for the second time, and for DDL that may still come

@@ -15,23 +15,20 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.syncs.checkpoint import LakeMarks, StreamCheckpoint
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
+from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, LakeMarks, StreamCheckpoint, claimed, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import BackOff, Shared, Stream, cause_of, text_of
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.lease import Lease, Owner
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, StatusTable, TableStatus
-from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, disclaimer, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
-from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.merge import COMPLETE
+from ticdc_lakehouse.targets.opening import ENGINES, existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
@@ -55,27 +52,17 @@ class RunningSync:
     ) -> None:
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark, self._config, self._on_batch = spark, config, on_batch
-        tidb = {} if config.tidb is None else config.tidb.options()
-        redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
-        self.stream = Stream(redaction, is_finite=config.trigger is None)
+        self.stream = Stream(config)
         self._status = StatusTable(spark, config)
         self._lease = Lease(self._status.opened, Owner.of(os.getpid()), self._status.lock)
         self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
         shared = Shared(stopping=self.stream.is_stopped, try_store=self._status.attempt, store=self._status.name,
-                        redact=redaction.text)  # fmt: skip
-        self._joining = Joining(spark, config, self.stream, shared, redaction, on_load)
-        self._context = SyncContext(
-            spark=spark,
-            config=config,
-            shared=shared,
-            redaction=redaction,
-            quarantine=Quarantine(config.layout.own("_ticdc_quarantine"), config.format),
-            views=Views(config, redaction.text),
-            joining=self._joining,
-        )
+                        redact=config.redact)  # fmt: skip
+        self._joining = Joining(spark, config, self.stream, shared, on_load)
+        self._context = SyncContext(spark=spark, config=config, shared=shared, joining=self._joining)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._resuming = Resuming(self._context, self._state, self._marks)
-        self._upkeep = Upkeep(spark, config, redaction.text)
+        self._upkeep = Upkeep(spark, config)
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
         self._at_start: dict[str, TableStatus] = {}
@@ -95,7 +82,9 @@ class RunningSync:
         """Let something happen to a table, and do what that asks for."""
         status, effects = self._context.step(self._tables[name], event)
         if Effect.UNCLAIM in effects:
-            unclaim(self._spark, status.target)
+            target = existing_target(self._spark, status.target)
+            if target is not None:  # it says no longer that it is complete
+                target.remove_properties([COMPLETE])
         self._tables[name] = status
         if isinstance(event, Loaded) and status.loaded_ts == event.at:
             self._marks.lacking.pop(name, None)
@@ -164,9 +153,9 @@ class RunningSync:
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
-            why = self._context.redaction.text(text_of(error))
+            why = self._config.redact(text_of(error))
             warn(f"The lease of {self._status.name} ends by itself: {why}")
-        if self._config.format == "iceberg":  # Delta's sessions see what others write
+        if ENGINES[self._config.format].caches_tables:
             self._show_written()
 
     def _show_written(self) -> None:
@@ -471,7 +460,7 @@ class RunningSync:
         except Exception as error:
             if self._context.shared.stops_all(error):
                 raise
-            warn(f"The views of {name} cannot be written: {self._context.redaction.text(text_of(error))}")
+            warn(f"The views of {name} cannot be written: {self._config.redact(text_of(error))}")
 
 
 def _has_written(before: TableStatus | None, now: TableStatus) -> bool:

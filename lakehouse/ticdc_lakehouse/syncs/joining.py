@@ -14,13 +14,12 @@ from contextvars import copy_context
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
 from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.developer_api import TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import DataLossError, TiCDCSourceError
 
@@ -45,11 +44,10 @@ class Joining:
         config: SyncConfig,
         stream: Stream,
         shared: Shared,
-        redaction: Redaction,
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self._spark, self._config, self._tidb = spark, config, config.tidb
-        self._stream, self._shared, self._redaction = stream, shared, redaction
+        self._stream, self._shared = stream, shared
         self._on_load = on_load
         self._lock = threading.Lock()
         self._done: LoadEvents = {}
@@ -79,7 +77,7 @@ class Joining:
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
-            warn(f"Cannot start loads now: {self._redaction.text(str(error))}. Tables that need none go on")
+            warn(f"Cannot start loads now: {self._config.redact(str(error))}. Tables that need none go on")
             return {name: Begins(None) for name in asked if is_new}
 
     def _new(self, tidb: TiDBConfig, statuses: Mapping[str, TableStatus], at: int) -> list[str]:
@@ -225,14 +223,14 @@ class Joining:
         """
         if self._shared.stops_all(error):
             raise error
-        text = self._redaction.text(text_of(error))
+        text = self._config.redact(text_of(error))
         why = why_of(error)
         if why == "unexplained" and status.kind is not None and isinstance(status.phase, Loading):
             warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
         return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why, at=at)
 
     def _warn_of_tidb(self, error: TiCDCSourceError, names: Collection[str]) -> None:
-        why = self._redaction.text(str(error))
+        why = self._config.redact(str(error))
         warn(f"Cannot load {', '.join(names)} yet: {why}. The sync tries again, and so does its next start")
 
     def _kept_tso(self, tidb: TiDBConfig, at: int | None, now: int) -> int:
@@ -242,7 +240,7 @@ class Joining:
         try:
             tidb.life_time(at)
         except DataLossError as error:
-            why = self._redaction.text(str(error))
+            why = self._config.redact(str(error))
             warn(f"{why}. The load starts again at TSO {now}, and reads unfinished tables again")
             return now
         return at

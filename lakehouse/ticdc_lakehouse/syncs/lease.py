@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.targets.repeats import retried
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.opening import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 

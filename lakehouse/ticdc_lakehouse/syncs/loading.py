@@ -20,19 +20,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.steps import Loaded
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.log import append_changes
 from ticdc_lakehouse.targets.merge import COMPLETE, KEYS, OwnColumns, merge_changes
-from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
+from ticdc_lakehouse.targets.opening import existing_target, is_same, last_batch, retried
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig
 from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableFilter, TableName, duration, quoted_name, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 

@@ -11,14 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.repair import rows_of_keys
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords, Quarantine
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
@@ -26,8 +24,8 @@ from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.log import append_changes, check_key
 from ticdc_lakehouse.targets.merge import COMPLETE, merge_changes
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
 from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Options, ddl_kind, is_of_messages, parse_table
@@ -46,13 +44,16 @@ class SyncContext:
     spark: SparkSession
     config: SyncConfig
     shared: Shared
-    redaction: Redaction
-    quarantine: Quarantine
-    views: Views
     joining: Joining
+    quarantine: Quarantine = field(init=False)
+    views: Views = field(init=False)
     # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
+
+    def __post_init__(self) -> None:
+        """Make what it shares."""
+        self.quarantine, self.views = Quarantine(self.config), Views(self.config)
 
     def step(self, status: TableStatus, event: Event) -> Step:
         return step(status, event, Rules.of(self.config, status), now_text())
@@ -62,7 +63,7 @@ class SyncContext:
 
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""
-        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+        return self.config.redact(text_of(error))[:_LONGEST_REASON]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError
@@ -52,17 +52,13 @@ _SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the tables of a sync are: in a folder, or in a catalog of the session.
-
-    Attributes:
-        root: the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path,
-            Iceberg by the catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
-        catalog: the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it.
-    """
+    """Where the tables of a sync are: in a folder, or in a catalog of the session."""
 
     engine: str
+    # the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path, Iceberg by the
+    # catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
     root: str | None = None
-    catalog: str | None = None
+    catalog: str | None = None  # the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target

@@ -81,6 +81,20 @@ class Signal(Enum):
     SELECTED = auto()  # and no longer
 
 
+def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
+    """Return why, at a start, a table is not complete any more; None if it is as before.
+
+    What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
+    If such a table is selected again, it is set aside, because somebody has to decide what becomes of that. With
+    `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
+    """
+    if not config.selects(parse_table(status.table_name)):
+        return Signal.LEFT_OUT
+    if isinstance(status.phase, LeftOut):
+        return Signal.SELECTED
+    return Signal.LOSS_POSSIBLE if config.may_lose_changes else None
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A micro-batch has changes of it; its target may lack rows that TiDB has."""

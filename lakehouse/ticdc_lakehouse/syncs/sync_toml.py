@@ -10,8 +10,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import TABLE_OPTIONS, MaintainConfig, SyncConfig, TableConfig, refuse_unknown_keys
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import OptionError
 
 if sys.version_info >= (3, 11):

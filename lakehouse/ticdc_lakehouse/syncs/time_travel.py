@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import check_tso
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import check_tso
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 

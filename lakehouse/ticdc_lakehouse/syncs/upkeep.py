@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -14,8 +14,8 @@ from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.targets.maintenance import maintain
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_source.developer_api import parse_table, warn
 
 _OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they get small files
@@ -44,11 +44,11 @@ class Upkeep:
     """The rounds of the tables of a sync.
 
     They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
-    few of them: as many as are written side by side. `redact` hides secrets in errors of stores.
+    few of them: as many as are written side by side.
     """
 
-    def __init__(self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str]) -> None:
-        self._spark, self._config, self._redact = spark, config, redact
+    def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
+        self._spark, self._config = spark, config
         self._own_at: float | None = None  # by the monotonic clock
 
     def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:
@@ -111,7 +111,9 @@ class Upkeep:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-            warn(f"{name} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on")
+            warn(
+                f"{name} could not be maintained: {self._config.redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on"
+            )
 
 
 def _now_ms() -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
 from ticdc_lakehouse.targets.ddl_state import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, by_hand
@@ -25,21 +25,15 @@ _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has do
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """What DDL has done to the rows of a target, and what of it the target does not have yet.
-
-    Attributes:
-        state: the state after the DDL events of the micro-batch.
-        sequence: the column with the place of a row's last change.
-        is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
-    """
+    """What DDL has done to the rows of a target, and what of it the target does not have yet."""
 
     target: Target
     remembered: Mapping[str, str]
     before: DDLState
-    state: DDLState
-    sequence: str
+    state: DDLState  # the state after the DDL events of the micro-batch
+    sequence: str  # the column with the place of a row's last change
     time_zone: str = "UTC"
-    is_undone: bool = False
+    is_undone: bool = False  # whether somebody has undone what was done to rows, and the properties do not know it
 
     @classmethod
     def after(

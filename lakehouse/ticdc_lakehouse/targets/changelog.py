@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.sessions import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import (
@@ -39,21 +39,15 @@ _TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are te
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog frame, and what its columns are.
-
-    Attributes:
-        prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
-        table: the name of the table as the field metadata has it; "" if that is lost.
-        keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
-        time_as: how TIME is stored: `micros` or `text`.
-    """
+    """A changelog frame, and what its columns are."""
 
     frame: DataFrame
-    prefix: str
+    prefix: str  # what precedes the names of its metadata columns (`metadataColumnPrefix`)
     columns: tuple[StructField, ...]
-    table: str
+    table: str  # the name of the table as the field metadata has it; "" if that is lost
+    # the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key
     keys: tuple[str, ...]
-    time_as: str = "micros"
+    time_as: str = "micros"  # how TIME is stored: `micros` or `text`
 
     def column(self, name: str) -> Column:
         """Return a column by its name, whatever characters it has."""
@@ -102,15 +96,11 @@ class Images:
     """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
 
     `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
-
-    Attributes:
-        keys: the names of the key columns in the table, in the order of `k0`, ….
-        others: the names of the other columns, in the order of `c0`, ….
     """
 
     frame: DataFrame
-    keys: tuple[str, ...]
-    others: tuple[str, ...]
+    keys: tuple[str, ...]  # the names of the key columns in the table, in the order of `k0`, …
+    others: tuple[str, ...]  # the names of the other columns, in the order of `c0`, …
 
     def settled(self, types: Mapping[str, DataType | None]) -> Images:
         """Return the images with other types of some columns, and without those whose type is None."""

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.targets.literals import literal
+from ticdc_lakehouse.targets.column_types import common_type, holds_all, literal
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import MYSQL_TYPE, TABLE, DDLEvent, loads, parse_type, warn
 
 # Properties of a target.
@@ -36,13 +35,9 @@ _PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
 
 @dataclass(frozen=True, slots=True)
 class DDLPlaces:
-    """The DDL events of a table that only their places order.
+    """The DDL events of a table that only their places order."""
 
-    Attributes:
-        known: the commit-ts, topic partition and offset of each, in order.
-    """
-
-    known: tuple[tuple[int, int, int], ...] = ()
+    known: tuple[tuple[int, int, int], ...] = ()  # the commit-ts, topic partition and offset of each, in order
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
@@ -88,37 +83,24 @@ NO_PLACES = DDLPlaces()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the rows up to a commit-ts have in a column.
+    """What the rows up to a commit-ts have in a column."""
 
-    Attributes:
-        commit_ts: the commit-ts of the DDL event.
-        column: the column, in lower case.
-        source: the column that this one was before the event renamed it; None for a new column.
-        value: the value that a new column has, as MySQL writes it; None for NULL.
-        type: the MySQL type of a new column.
-        filled: whether the rows of the target have it.
-    """
-
-    commit_ts: int
-    column: str
-    source: str | None = None
-    value: str | None = None
-    type: str = ""
-    filled: bool = False
+    commit_ts: int  # the commit-ts of the DDL event
+    column: str  # the column, in lower case
+    source: str | None = None  # the column that this one was before the event renamed it; None for a new column
+    value: str | None = None  # the value that a new column has, as MySQL writes it; None for NULL
+    type: str = ""  # the MySQL type of a new column
+    filled: bool = False  # whether the rows of the target have it
 
 
 class Misfit(NamedTuple):
-    """A column that has the values of another one by DDL, and whose type does not hold them.
-
-    Attributes:
-        where: a condition that holds in the rows of this DDL.
-    """
+    """A column that has the values of another one by DDL, and whose type does not hold them."""
 
     column: str
     type: DataType
     source: str
     source_type: DataType
-    where: str
+    where: str  # a condition that holds in the rows of this DDL
 
 
 def types_as_property(
@@ -147,31 +129,22 @@ class _Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLState:
-    """What DDL events have done to a target so far.
+    """What DDL events have done to a target so far."""
 
-    Attributes:
-        assignments: by commit-ts.
-        truncated_ts: the largest commit-ts of an event that emptied the table; rows up to it are not in the table.
-        handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
-        table: the table of which the target has the rows; "" if that is not known.
-        renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
-        types: the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes
-            had them.
-        places: the places of the events that have a time for a commit-ts.
-        key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
-            if it never lost it.
-        altered: the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again.
-    """
-
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[Assignment, ...] = ()  # by commit-ts
+    # the largest commit-ts of an event that emptied the table; rows up to it are not in the table
     truncated_ts: int | None = None
-    handled_ts: int = 0
-    table: str = ""
+    handled_ts: int = 0  # the commit-ts up to which somebody has done by hand what an event does to rows
+    table: str = ""  # the table of which the target has the rows; "" if that is not known
+    # the commit-ts of the last event that renamed the table, after which somebody renamed the target
     renamed_ts: int = 0
+    # the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes had them
     types: tuple[tuple[str, str], ...] = ()
-    places: DDLPlaces = NO_PLACES
+    places: DDLPlaces = NO_PLACES  # the places of the events that have a time for a commit-ts
+    # the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None if it never lost
+    # it
     key_dropped_ts: int | None = None
-    altered: tuple[int, ...] = ()
+    altered: tuple[int, ...] = ()  # the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:

@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.targets.column_types import common_type, holds_all, literal
 from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
-from ticdc_lakehouse.targets.literals import literal
-from ticdc_lakehouse.targets.repeats import same_table
+from ticdc_lakehouse.targets.opening import same_table
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import (
     Added,
     ColumnType,
@@ -93,27 +92,21 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReader:
-    """Reads the DDL events of a table, and what they do to a target.
-
-    Attributes:
-        columns: the types of its columns, by lower-case name; None if it does not exist.
-        policy: what is done about events that remove rows.
-        doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
-        is_emptied: returns whether the target has no rows that are newer than a commit-ts.
-        has_rows: returns whether the target has rows after a commit-ts and up to another one.
-        has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
-            one; None for any.
-        is_log: whether the target is a log, whose rows stay as they are.
-    """
+    """Reads the DDL events of a table, and what they do to a target."""
 
     target: Target
-    columns: Mapping[str, DataType] | None
-    policy: DestructiveDDL
+    columns: Mapping[str, DataType] | None  # the types of its columns, by lower-case name; None if it does not exist
+    policy: DestructiveDDL  # what is done about events that remove rows
+    # is told what an event does to older rows that only TiDB knows; it may raise an error
     doubts: Callable[[str], None] = field(default=warn)
+    # returns whether the target has no rows that are newer than a commit-ts
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    # returns whether the target has rows after a commit-ts and up to another one
     has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
+    # returns whether the changes that come with the events have rows after a commit-ts and up to another one; None for
+    # any
     has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
-    is_log: bool = False
+    is_log: bool = False  # whether the target is a log, whose rows stay as they are
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
         """Return the state after DDL events, oldest first. What was done before is not done again.

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError
-from ticdc_lakehouse.common.verbatim import run_sql, with_verbatim_sql
+from ticdc_lakehouse.errors import LogTypeError, TargetError
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
     as_decided,
@@ -32,8 +31,8 @@ from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import EMPTIES, DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
-from ticdc_lakehouse.targets.opening import existing_target, open_target
-from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
+from ticdc_lakehouse.targets.opening import check_table, existing_target, is_same, last_batch, open_target
+from ticdc_lakehouse.targets.sessions import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
@@ -157,7 +156,7 @@ def _append(
 ) -> LogReport:
     exists, last = log.exists(), None
     remembered = log.properties() if exists else {}
-    settings.layout.check(log.engine, log.name)
+    log.check_layout(settings.layout, log.name)
     if exists:
         settings.layout.check_target(log.name, remembered)
     if exists and LOG not in remembered:

@@ -6,7 +6,7 @@ import re
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
