@@ -11,7 +11,7 @@ from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.syncs import joining
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.status import Healing, Loading, Phase, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Loading, Phase, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
 from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, TiCDCSourceError
@@ -116,7 +116,7 @@ def known(*statuses: TableStatus) -> dict[str, TableStatus]:
 
 INCOMPLETE = status(ORDERS, complete_since=None)
 NEW = {"shop.events": NOW, "shop.items": NOW, "shop.orders": NOW}
-HEALING = Healing(reason="no", kept_from=4)
+HEALING = Loading(reason="no", kept_from=4)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ HEALING = Healing(reason="no", kept_from=4)
         ),
         # A load that was killed goes on at its TSO, one without a TSO gets one.
         (
-            (status(ORDERS, Loading(at=NOW - 50)), status(ITEMS, Healing(reason="no", at=NOW - 60)), status(EVENTS)),
+            (status(ORDERS, Loading(at=NOW - 50)), status(ITEMS, Loading(reason="no", at=NOW - 60)), status(EVENTS)),
             {},
             {"shop.orders": NOW - 50, "shop.items": NOW - 60},
         ),
@@ -186,7 +186,7 @@ def test_a_table_that_cannot_be_loaded_stops_no_other(
     If the types of a target that follows differ from TiDB's, its changes go on, and the next start loads it.
     """
     tidb.fails = {ITEMS: error}
-    healing = status(ORDERS, Healing(reason="no", at=NOW - 9))
+    healing = status(ORDERS, Loading(reason="no", at=NOW - 9))
     statuses = [status(EVENTS, Loading(at=NOW)), status(ITEMS, Loading(at=NOW - 9)), healing]
 
     if isinstance(error, UnexplainedChangeError):

@@ -10,7 +10,7 @@ from lakehouse.tests.syncs.context import config
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.checkpoint import claimed
-from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import LeftOut, Loading, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
@@ -67,7 +67,7 @@ def test_the_newest_version_up_to_a_commit_ts(
         ({"complete_since": None}, 60, "is not known to be complete"),
         ({"complete_since": 70, "loaded_ts": 70}, 60, "is complete since"),
         ({"phase": SetAside(reason="a type", since="now"), "resolved_ts": 50}, 60, "it is set aside. a type"),
-        ({"phase": Healing(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
+        ({"phase": Loading(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
         ({"pauses": (pause(50, 70),)}, 60, "did not follow then. EXCHANGE"),
         ({"pauses": (pause(80, 90, None),)}, 60, "is not known to be complete"),
         ({"complete_since": 85, "loaded_ts": 85, "pauses": (pause(70, 85),)}, 87, "has no version of"),

@@ -24,7 +24,7 @@ from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, StatusTable, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Loading, SetAside, StatusTable, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, disclaimer, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.targets.merge import COMPLETE
@@ -105,7 +105,9 @@ class RunningSync:
         """Take a TSO for the tables that are to load, and return them; if TiDB does not answer, they wait."""
         if self._skips:  # their rows must be of after the query has skipped what is lost
             return []
-        names = [name for name, each in self._tables.items() if _is_undated(each)]
+        names = [
+            name for name, each in self._tables.items() if isinstance(each.phase, Loading) and each.phase.at is None
+        ]
         at = self._joining.moment(names) if names else None
         if at is None:
             return []
@@ -181,7 +183,7 @@ class RunningSync:
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
         outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
-        written = {name: each for name, each in outcomes.items() if not _is_loading(each.status)}
+        written = {name: each for name, each in outcomes.items() if not isinstance(each.status.phase, Loading)}
         if written:
             self._write_status()
             self._report(written, self._last_batch, began, resumed=written)
@@ -210,8 +212,9 @@ class RunningSync:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
-                loading = [each for each in self._tables.values() if _is_loading(each) and not _is_undated(each)]
-                self._joining.load_beside(loading)  # also if TiDB has not answered until now
+                self._joining.load_beside(
+                    filter(_is_dated, self._tables.values())
+                )  # also if TiDB has not answered until now
         except BaseException as error:
             query = self.stream.query
             ended = None if query is None else query.exception()  # the cause, if there is one
@@ -246,8 +249,8 @@ class RunningSync:
         dated = self._date_loads()
         if due or dated:
             self._write_status()  # a load that is killed continues from it
-        loading = [each for each in self._tables.values() if _is_loading(each)]
-        if loading and (self._batches or due or dated or any(isinstance(each.phase, Healing) for each in loading)):
+        loading = [each for each in self._tables.values() if isinstance(each.phase, Loading)]
+        if loading and (self._batches or due or dated or any(each.state == "healing" for each in loading)):
             self._loads_ended(self._joining.load(loading))
         resumed = {name: each for name, each in due.items() if isinstance(each.status.phase, (Following, SetAside))}
         if resumed:
@@ -377,7 +380,8 @@ class RunningSync:
         for old, renamed in renames(ddl):
             if old.lower() in spelt:
                 self._happens(spelt[old.lower()], renamed)
-        return resumed | {name: each for name, each in self._due().items() if not _is_loading(each.status)}
+        due = self._due()
+        return resumed | {name: each for name, each in due.items() if not isinstance(each.status.phase, Loading)}
 
     def _claim(self) -> None:
         """Say that this query writes the tables, before its first micro-batch is applied."""
@@ -468,13 +472,9 @@ def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)
 
 
-def _is_loading(status: TableStatus) -> bool:
-    return isinstance(status.phase, (Loading, Healing))
-
-
-def _is_undated(status: TableStatus) -> bool:
-    """Return whether a table is to load, and TiDB has given no TSO for it yet."""
-    return isinstance(status.phase, (Loading, Healing)) and status.phase.at is None
+def _is_dated(status: TableStatus) -> bool:
+    """Whether a table loads, and TiDB has given the TSO."""
+    return isinstance(status.phase, Loading) and status.phase.at is not None
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

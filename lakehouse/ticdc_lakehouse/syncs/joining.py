@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
 from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Loading, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
 from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.developer_api import TableFilter, TableName, parse_table, warn
@@ -62,7 +62,7 @@ class Joining:
         If the stream is new, an unfinished load takes a new TSO, or waits for one if TiDB does not answer: its old one
         may be older than the first change of the stream.
         """
-        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
+        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, Loading)}
         if self._tidb is None:
             if asked:
                 warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(sorted(asked))}")
@@ -199,7 +199,7 @@ class Joining:
                 self._spark,
                 self._config,
                 self._tidb,
-                {table: isinstance(each.phase, Healing) for table, each in tables.items()},
+                {table: each.state == "healing" for table, each in tables.items()},
                 at=at,
                 on_progress=self._on_load,
                 stop=self._stream.is_stopped,
@@ -225,7 +225,7 @@ class Joining:
             raise error
         text = self._config.redact(text_of(error))
         why = why_of(error)
-        if why == "unexplained" and status.kind is not None and isinstance(status.phase, Loading):
+        if why == "unexplained" and status.kind is not None and status.state == "loading":
             warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
         return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why, at=at)
 
@@ -250,6 +250,6 @@ def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int, list[TableSta
     """Return the statuses by their TSO, the oldest first; those for which TiDB has given none yet wait."""
     groups: dict[int, list[TableStatus]] = {}
     for each in statuses:
-        if isinstance(each.phase, (Loading, Healing)) and each.phase.at is not None:
+        if isinstance(each.phase, Loading) and each.phase.at is not None:
             groups.setdefault(each.phase.at, []).append(each)
     return sorted(groups.items())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Loading, SetAside, TableStatus
 from ticdc_source import progress_listener
 from ticdc_source.developer_api import Exported, ProgressCollector, served
 
@@ -59,7 +59,7 @@ class SyncReport:
     @property
     def loading(self) -> tuple[str, ...]:
         """The tables whose rows have not been read, because TiDB did not answer."""
-        return tuple(name for name, each in self.tables.items() if isinstance(each.phase, (Loading, Healing)))
+        return tuple(name for name, each in self.tables.items() if isinstance(each.phase, Loading))
 
 
 # Of each table.

@@ -44,24 +44,19 @@ class Following:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Its rows are read from TiDB for the first time, and what the stream brings meanwhile is kept."""
+    """Its rows are read from TiDB, and what the stream brings meanwhile is kept.
 
-    word: ClassVar = "loading"
+    It is "healing" if they are read again because the stream alone cannot keep it right. Records from before are then
+    kept only for a history.
+    """
+
+    reason: str | None = None  # why it heals
     at: int | None = None  # the TSO; None if TiDB has not given one yet
     kept_from: int | None = None  # the first micro-batch whose records are kept
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Healing:
-    """Its rows are read again from TiDB, because the stream alone cannot keep it right.
-
-    Records from before are kept only for a history.
-    """
-
-    word: ClassVar = "healing"
-    reason: str
-    at: int | None = None
-    kept_from: int | None = None
+    @property
+    def word(self) -> str:
+        return "loading" if self.reason is None else "healing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +80,10 @@ class LeftOut:
 
 
 Identity: TypeAlias = Mapping[str, Any]  # what the status table says of the sync that writes it
-Phase: TypeAlias = Following | Loading | Healing | SetAside | LeftOut
-_PHASES: dict[str, type[Phase]] = {each.word: each for each in (Following, Loading, Healing, SetAside, LeftOut)}
+Phase: TypeAlias = Following | Loading | SetAside | LeftOut
+_PHASES: dict[str, type[Phase]] = {
+    "following": Following, "loading": Loading, "healing": Loading, "set aside": SetAside, "left out": LeftOut,
+}  # fmt: skip
 
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
@@ -143,12 +140,12 @@ class TableStatus:
             return f"{self.phase.reason}{_TOLD[self.phase.ends_by]}"
         if isinstance(self.phase, LeftOut):
             return "`tables` or `skip` leaves it out"
-        return self.phase.reason if isinstance(self.phase, Healing) else self.last_error
+        return (self.phase.reason if isinstance(self.phase, Loading) else None) or self.last_error
 
     @property
     def kept_from(self) -> int | None:
         """The first micro-batch whose records are kept, because they are not written yet."""
-        return self.phase.kept_from if isinstance(self.phase, (Loading, Healing, SetAside)) else None
+        return self.phase.kept_from if isinstance(self.phase, (Loading, SetAside)) else None
 
     @property
     def lacks(self) -> tuple[str | None, int | None]:
