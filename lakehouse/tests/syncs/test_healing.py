@@ -158,7 +158,8 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     )
     sync._lease = SimpleNamespace(check=lambda **_: None)
     sync._marks = SimpleNamespace(write=lambda _: None)
-    monkeypatch.setattr(following, "unclaim", lambda _spark, target: unclaimed.append(target))
+    monkeypatch.setattr(following, "existing_target", lambda _, name: SimpleNamespace(
+        remove_properties=lambda _: unclaimed.append(name)))  # fmt: skip
     log, out = status("s.log", kind="log"), status("s.out", phase=LeftOut())
     aside = status("s.aside", phase=SetAside(reason="why", since="now", kept_from=3))
     sync._tables = {one.table_name: one for one in (status(), log, out, aside)}

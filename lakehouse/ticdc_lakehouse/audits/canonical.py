@@ -64,18 +64,15 @@ def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
 
 
 def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
-    """Return Spark's SQL for the hash of a row, a bigint."""
     digits = f"substr(md5(CAST({row_text_in_spark(columns)} AS BINARY)), 1, {_DIGITS})"
     return f"CAST(translate({digits}, '{_LETTERS}', '{_DIGITS_FOR_LETTERS}') AS BIGINT)"
 
 
 def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
-    """Return TiDB's SQL for the text of a row, or of its key."""
     return f"CONCAT_WS(',', {', '.join(column.part_in_tidb for column in columns)})"
 
 
 def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
-    """Return Spark's SQL for the text of a row, or of its key."""
     return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
 
 

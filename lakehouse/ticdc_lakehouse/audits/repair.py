@@ -113,7 +113,7 @@ def rows_of_keys(
 
 
 def _has_literals(column: Column) -> bool:
-    """Return whether SQL has a literal for each value of a column that is equal to it, and to no other."""
+    """Whether SQL has a literal for each value of a column that is equal to it, and to no other."""
     return mysql_type(column).family in ("number", "text", "binary") or mysql_type(column).name == "date"
 
 

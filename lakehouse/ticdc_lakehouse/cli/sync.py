@@ -305,7 +305,6 @@ class Loads:
 
 
 def as_line(progress: LoadProgress) -> str:
-    """Return how far a load is, and how long it will take, if that can be said."""
     if progress.complete:
         return f"{progress.table}: loaded, {progress.rows:,} rows in {duration(progress.seconds)}"
     if progress.failed:

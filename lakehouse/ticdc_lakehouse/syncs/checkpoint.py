@@ -49,7 +49,6 @@ class StreamCheckpoint:
         self._query_id: str | None = None
 
     def query_id(self) -> str | None:
-        """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
         if self._query_id is None:  # it never changes
             try:
                 self._query_id = str(loads(self._text("metadata") or "")["id"])
@@ -101,11 +100,8 @@ def claimed(
     """Return what the status table says from the first micro-batch of a process on.
 
     Its `exact_since` is the commit-ts since which the targets are the database at the resolved ts of each micro-batch;
-    None if they are not.
-
-    Args:
-        starts: returns the offsets at which the stream has started; see `lost_before`.
-        writer: the id of the streaming query. If the table does not name it yet, this is the first micro-batch of all.
+    None if they are not. If it does not name the `writer` yet, this is the first micro-batch of all, and the offsets at
+    which the stream `starts` are asked for.
     """
     begins, may_lose = before["writer"] != writer, config.may_lose_changes
     exact_since = 0 if begins else before.get("exact_since")
@@ -201,7 +197,7 @@ class LakeMarks:
         }
 
     def _are_dropped(self, tables: Iterable[str]) -> bool:
-        """Return whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
+        """Whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
         layout = self._config.layout
         targets = [layout.target(parse_table(name), end) for name in tables for end in ("", "__log")]
         return all(existing_target(self._spark, each) is None for each in targets)
@@ -234,10 +230,8 @@ class LakeMarks:
     ) -> TableStatus:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
-        Args:
-            last: the last micro-batch that its target has.
-            lacks: the one that the checkpoint says it had, if it lacks that.
-            needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
+        `last` is the last micro-batch that its target has, `lacks` the one that it lacks although the checkpoint says
+        that it had it, and `needed` the one from which the stream reads on.
         """
         held, had = last.number, _number(status.target_batch)
         if lacks is None and held >= min(had, needed):
@@ -301,7 +295,7 @@ class LakeMarks:
 
 
 def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
-    """Return whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
+    """Whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
 
     What the engine has forgotten counts as there.
     """
@@ -319,5 +313,4 @@ def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
 
 
 def _number(batch: int | None) -> int:
-    """Return a number that is less than all others for a micro-batch that is not known."""
     return -1 if batch is None else batch

@@ -388,7 +388,6 @@ def redactor(
 
 
 def _one_of(values: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds these texts, the longest first; None if there are none."""
     patterns = [
         re.escape(text) if len(text) >= _SHORTEST else rf"(?<!\w){re.escape(text)}(?!\w)"
         for text in sorted(values, key=len, reverse=True)

@@ -39,7 +39,6 @@ _OF_ONE_TABLE = (errors.DecodeError, errors.OptionError, errors.SchemaError)
 
 
 def text_of(error: Exception) -> str:
-    """Return what an error says; of one that was raised on a worker, what it said there."""
     ours = _OURS.search(str(error))
     return ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
 
@@ -103,7 +102,7 @@ class Shared:
         return retried(write, again=again)
 
     def stops_all(self, error: Exception) -> bool:
-        """Return whether an error affects every table: brokers, claim checks or the session are gone.
+        """Whether an error affects every table: brokers, claim checks or the session are gone.
 
         If the store is, what it says is raised.
         """
@@ -164,7 +163,7 @@ class Stream:
             raise self.error
 
     def is_stopped(self) -> bool:
-        """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
+        """Whether the sync is being stopped, by itself or because somebody has stopped its query.
 
         A finite run whose query has ended because it has read the topics is not.
         """
@@ -196,7 +195,7 @@ class BackOff:
         self._waits: dict[str, float] = {}
 
     def begins(self, name: str, *, at_end: bool = False) -> bool:
-        """Return whether a table is tried now; then it waits longer the next time.
+        """Whether a table is tried now; then it waits longer the next time.
 
         If the stream is `at_end`, there is nothing to wait for.
         """

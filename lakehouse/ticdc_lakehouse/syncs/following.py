@@ -212,9 +212,8 @@ class RunningSync:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
-                self._joining.load_beside(
-                    filter(_is_dated, self._tables.values())
-                )  # also if TiDB has not answered until now
+                # Also if TiDB has not answered until now.
+                self._joining.load_beside(filter(_is_dated, self._tables.values()))
         except BaseException as error:
             query = self.stream.query
             ended = None if query is None else query.exception()  # the cause, if there is one
@@ -259,7 +258,7 @@ class RunningSync:
     # After a loss
 
     def heals_loss(self, error: BaseException) -> bool:
-        """Return whether an error of the stream says that records are lost, and tables heal."""
+        """Whether an error of the stream says that records are lost, and tables heal."""
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
@@ -478,6 +477,5 @@ def _is_dated(status: TableStatus) -> bool:
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:
-    """Return whether a change of a status is worth a commit of the status table."""
     told = ("phase", "kind", "complete_since", "bad_records")
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

@@ -32,10 +32,7 @@ _POLL_S = 0.2
 class Joining:
     """Loads the tables of a sync from TiDB; without `[tidb]` it loads nothing.
 
-    Args:
-        stream: the query. If it is stopped, loads end after the commits that are under way, and continue when the sync
-            is started again.
-        on_load: is called when the load of a table has come further.
+    If the stream is stopped, loads end after the commits that are under way; the next start continues them.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class Joining:
         ]
 
     def _is_due(self, status: TableStatus) -> bool:
-        """Return whether a table that follows is loaded: not at each start if its changes may be lost again.
+        """Whether a table that follows is loaded: not at each start if its changes may be lost again.
 
         A log is not: its rows cannot be told from those of a load.
         """
@@ -110,7 +107,7 @@ class Joining:
     # While the stream runs
 
     def has(self, table: TableName) -> bool:
-        """Return whether TiDB has a table whose CREATE is not in the topics; also if TiDB does not answer."""
+        """Whether TiDB has a table whose CREATE is not in the topics; also if TiDB does not answer."""
         if self._tidb is None:
             return False
         exact = TableFilter(((table.database, table.table),))
@@ -138,7 +135,6 @@ class Joining:
                 self._thread.start()
 
     def finished(self) -> LoadEvents:
-        """Return what became of tables whose load in the thread has ended since the last call."""
         with self._lock:
             done, self._done = self._done, {}
         return done
@@ -216,11 +212,7 @@ class Joining:
         return ended
 
     def _failed(self, at: int, status: TableStatus, error: Exception) -> Failed:
-        """Return what became of a table whose load has failed.
-
-        Raises:
-            Exception: the error affects all tables.
-        """
+        """Return what became of a table whose load has failed; an error that affects all tables is raised."""
         if self._shared.stops_all(error):
             raise error
         text = self._config.redact(text_of(error))

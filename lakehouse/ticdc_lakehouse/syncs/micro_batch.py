@@ -62,7 +62,6 @@ class SyncContext:
         return KeptRecords(self.spark, self.config.checkpoint, table)
 
     def reason(self, error: Exception) -> str:
-        """Return why a table is set aside, without secrets."""
         return self.config.redact(text_of(error))[:_LONGEST_REASON]
 
 
@@ -77,7 +76,6 @@ class Outcome:
 
 
 def summed(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what became of a table whose records were replayed in several parts."""
     return Outcome(
         outcomes[-1].status,
         images=sum(each.images for each in outcomes),
@@ -152,7 +150,7 @@ class MicroBatch:
             return self._write_readable(status, error)
 
     def _needs_load(self, status: TableStatus) -> bool:
-        """Return whether a table must be loaded before its changes are written.
+        """Whether a table must be loaded before its changes are written.
 
         It need not, if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, or if TiDB has no
         such table.
@@ -318,7 +316,7 @@ class MicroBatch:
         return Outcome(now, images=images, created=created)
 
     def _is_counted(self, status: TableStatus) -> bool:
-        """Return whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        """Whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
@@ -363,7 +361,7 @@ class MicroBatch:
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
-    """Return whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
+    """Whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None

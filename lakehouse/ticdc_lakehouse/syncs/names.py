@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias, get_args
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import ENGINES
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError
 
@@ -64,9 +65,6 @@ class Layout:
         if self.engine not in ENGINES:
             msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)
-        if bool(self.root) == bool(self.catalog):
-            msg = f"root={self.root!r} and catalog={self.catalog!r}: give a folder or a catalog, and not both"
-            raise OptionError(msg)
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
         """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it."""
@@ -78,7 +76,7 @@ class Layout:
         No table of MySQL has its place: those never begin with `_`.
         """
         if self._opens_paths:
-            return f"delta.{_quoted(f'{self.folder}/{name}')}"
+            return f"{self.engine}.{quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
 
     def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
@@ -119,14 +117,13 @@ class Layout:
 
     def _in_sql(self, database: str, table: str, suffix: Suffix) -> str:
         if self._opens_paths:
-            return f"delta.{_quoted(f'{self.folder}/{database}/{table}{suffix}')}"
-        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else _quoted(part) for part in (database, f"{table}{suffix}"))
+            return f"{self.engine}.{quoted(f'{self.folder}/{database}/{table}{suffix}')}"
+        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else quoted(part) for part in (database, f"{table}{suffix}"))
         return ".".join((self.catalog or CATALOG_OF_A_FOLDER, *parts))
 
 
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
-    """Return a name as a part of a place."""
     if not name:
         msg = "A table without a name, or without a database, has no target"
         raise TargetError(msg)
@@ -144,7 +141,3 @@ def _encoded(name: str) -> str:
 def _bare(target: str) -> str:
     """Return a target as catalogs and file systems that ignore case compare it."""
     return target.replace("`", "").lower()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

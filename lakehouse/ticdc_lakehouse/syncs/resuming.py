@@ -105,7 +105,6 @@ class Resuming:
         return min(numbers) if has_both else max(numbers)
 
     def _targets(self, table: TableName) -> tuple[Target | None, Target | None]:
-        """Return the target of a table and its log; None for one that does not exist."""
         return (
             existing_target(self._spark, self._layout.target(table)),
             existing_target(self._spark, self._layout.target(table, "__log")),

@@ -223,7 +223,6 @@ _TYPES: Mapping[str, DataType] = {
 
 
 def _columns(*kinds: type[Any], but: Collection[str] = ()) -> list[StructField]:
-    """Return the fields of dataclasses as columns, each name once."""
     types = {each.name: _TYPES[str(each.type)] for kind in kinds for each in fields(kind) if each.name not in but}
     return [StructField(name, type_) for name, type_ in types.items()]
 
@@ -310,12 +309,8 @@ class StatusTable:
     def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
-        Args:
-            query_id: the id of its streaming query; None if it has no checkpoint yet.
-            committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
-
-        Returns:
-            What the status table says of the sync.
+        The id of its streaming query is None if it has no checkpoint yet, and `committed` is the last micro-batch that
+        has ended by the checkpoint, -1 if none has. Returns what the status table says of the sync.
         """
         target, read = self.opened(), sorted(topics)
         if not target.exists():
@@ -354,12 +349,7 @@ class StatusTable:
         return self._identity(self.opened())
 
     def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
-        """Change what the table says of the sync, and return it.
-
-        Args:
-            change: returns what it says from now on, by what it said before.
-            writer: the id of the streaming query that says so, if no other one may.
-        """
+        """Change what the table says of the sync, and return it; if a `writer` is given, no other query may."""
         with self.lock:
             target = self.opened()
             before = self._identity(target)
@@ -405,7 +395,6 @@ class StatusTable:
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
-    """Return how the tables of a sync are, by name, whether it runs or not."""
     table = StatusTable(spark, config)
     if not table.opened().exists():
         msg = (

@@ -97,7 +97,6 @@ class _Reader:
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
 
     def _table(self, place: str, value: object) -> TableConfig:
-        """Return the settings of a table: its keys are fields and options."""
         options = dict(_section(value, place))
         names = [one.name for one in fields(TableConfig) if one.name != "options"]
         refuse_unknown_keys(options, (*names, *TABLE_OPTIONS), place)

@@ -183,7 +183,7 @@ class _History:
         return 0 if was_loaded else self.status.complete_since or 0
 
     def is_created_after(self, commit_ts: int) -> bool:
-        """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
+        """Whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
         return commit_ts < self._created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:

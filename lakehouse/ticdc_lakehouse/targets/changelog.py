@@ -50,7 +50,6 @@ class Changelog:
     time_as: str = "micros"  # how TIME is stored: `micros` or `text`
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, whatever characters it has."""
         return self.frame[quoted(name)]
 
 
@@ -72,7 +71,7 @@ def read_changelog(frame: DataFrame) -> Changelog:
 
 
 def _is_of_table(field: StructField) -> bool:
-    """Return whether field metadata says that a field is a column of the table, whatever its name."""
+    """Whether field metadata says that a field is a column of the table, whatever its name."""
     return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
 
 
@@ -150,9 +149,8 @@ def computed_images(
     The target decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own
     type. It does not get an undecided column without a value: values that come later would not fit a default type.
 
-    Returns:
-        The images; how many there are, and how many of them say that the row is gone; which they are: other images have
-        another text; and by the name of such a column the type that the target has, None if it lacks the column.
+    Returns the images; how many there are, and how many of them say that the row is gone; a text that identifies them;
+    and by the name of such a column the type that the target has, None if it lacks the column.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changes.columns, types)
@@ -203,8 +201,7 @@ def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[
 def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
     """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
 
-    Args:
-        time_as: `micros` or `text`; None for what the target has, or `micros`.
+    Without `time_as`, it is what the target has, or `micros`.
     """
     if time_as not in (None, *_TIMES):
         msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
@@ -228,7 +225,6 @@ def time_property(time_as: str) -> dict[str, str]:
 
 
 def committed_at(sequence: Column) -> Column:
-    """Return the time of a commit, by the `_sequence` of a change."""
     return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
 
 
@@ -274,11 +270,7 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
     """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
 
     A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
-    have more digits.
-
-    Args:
-        column: the column, as SQL.
-        wanted: the other type; None for leaving the column out.
+    have more digits. If `wanted` is None, the column is left out.
     """
     if not _are_decimals(given, wanted):
         return F.count(F.expr(column))
@@ -309,5 +301,4 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 
 
 def keys_as_text(keys: Sequence[str]) -> str:
-    """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))

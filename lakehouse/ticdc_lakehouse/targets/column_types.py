@@ -244,7 +244,6 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
 
 
 def _number(value: str, type_: ColumnType) -> Decimal:
-    """Return a number; the index of an ENUM's label, the bits of a SET's."""
     labels = [label.lower() for label in type_.labels or ()]
     if labels and type_.family == "enum":
         return Decimal(labels.index(value.lower()) + 1)
@@ -319,7 +318,6 @@ def _interval(value: str, type_: ColumnType) -> str:
 
 
 def _clock(value: str, type_: ColumnType) -> str:
-    """Return a TIME as targets store it as text."""
     total = _microseconds(value, type_)
     seconds, micros = divmod(abs(total), 1_000_000)
     digits = type_.length or 0
@@ -328,7 +326,6 @@ def _clock(value: str, type_: ColumnType) -> str:
 
 
 def _microseconds(value: str, type_: ColumnType) -> int:
-    """Return a TIME as targets store it as a number."""
     match = _DURATION.fullmatch(value)
     if match is None:
         raise ValueError(value)

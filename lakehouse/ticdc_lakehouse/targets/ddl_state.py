@@ -62,11 +62,7 @@ class DDLPlaces:
         return replace(event, commit_ts=event.commit_ts + before)
 
     def row_ts(self, sequence: str) -> str:
-        """Return the expression of the commit-ts of rows, with the number of the events before each.
-
-        Args:
-            sequence: the column with the place of a row's last change.
-        """
+        """Return the expression of the commit-ts of rows, with the number of the events before each."""
         column = quoted(sequence)
         terms: dict[int, list[str]] = {}
         for ts, partition, offset in self.known:
@@ -182,8 +178,7 @@ class DDLState:
     def without(self, undone: Iterable[tuple[int, Collection[str]]]) -> DDLState:
         """Return the state of rows of which somebody has undone what was done to them.
 
-        Args:
-            undone: up to which commit-ts, and to which columns, in lower case; none if the rows were removed.
+        That is up to a commit-ts, and to columns, in lower case; none if the rows were removed.
         """
         state = self
         for ts, columns in undone:
@@ -196,7 +191,6 @@ class DDLState:
         return state
 
     def emptied(self, commit_ts: int) -> DDLState:
-        """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
         return replace(
             self,
@@ -239,7 +233,6 @@ class DDLState:
         return column, False
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the present names of columns."""
         names = list(columns)
         for commit_ts in sorted({one.commit_ts for one in self.assignments}):
             to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}
@@ -249,12 +242,7 @@ class DDLState:
     # Assignments → expressions
 
     def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
-        """Return what to set in rows of the target that are older than events: expressions by column.
-
-        Args:
-            row_ts: the expression of a row's commit-ts.
-            time_zone: the zone of a TIMESTAMP's default.
-        """
+        """Return what to set in rows of the target that are older than events: expressions by column."""
         pending = self._pending(columns)
         kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
         return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
@@ -270,11 +258,7 @@ class DDLState:
         return _misfits(self.assignments, columns, changes, row_ts, own=True)
 
     def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
-        """Return the type that holds the values of a column, and of those that DDL has renamed to it.
-
-        Returns:
-            The narrowest type; None if there is none.
-        """
+        """Return the narrowest type that holds the values of a column, and of those that DDL has renamed to it."""
         given = {name.lower(): one for name, one in sources.items()}
         pieces = _pieces(self.assignments, [column]).get(column, ())
         renamed = [given[what] for _, what in pieces if isinstance(what, str) and what in given]
@@ -288,7 +272,6 @@ class DDLState:
         return max((one.commit_ts for one in self._pending(columns)), default=0)
 
     def filled(self, columns: Iterable[str]) -> DDLState:
-        """Return the state after `on_rows` was done."""
         done = self._pending(columns)
         return replace(
             self, assignments=tuple(replace(one, filled=True) if one in done else one for one in self.assignments)
@@ -341,12 +324,7 @@ class DDLState:
     def on_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
     ) -> dict[str, str]:
-        """Return what changes that are older than events have instead of their own: expressions by column.
-
-        Args:
-            row_ts: the expression of a change's commit-ts.
-            time_zone: as in `on_rows`.
-        """
+        """Return what changes that are older than events have instead of their own: expressions by column."""
         pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
         known = [one for one in self.assignments if one.filled or one in pending]
         return _expressions(known, columns, changes, row_ts=row_ts, time_zone=time_zone)
@@ -360,7 +338,6 @@ def _expressions(
     row_ts: str,
     time_zone: str,
 ) -> dict[str, str]:
-    """Return the expression of each column that assignments change."""
     names = {name.lower(): name for name in row_columns}
     out = {}
     for column, its in _pieces(assignments, columns).items():
@@ -398,12 +375,9 @@ def _misfits(
     *,
     own: bool = False,
 ) -> list[Misfit]:
-    """Return the columns whose types do not hold what `_expressions` gives them.
+    """Return those of the columns whose types do not hold what `_expressions` gives them.
 
-    Args:
-        columns: the columns that get values.
-        row_ts: the expression of a row's commit-ts.
-        own: whether the values count that a column has itself, in rows after all events.
+    With `own`, the values count that a column has itself, in rows after all events.
     """
     names = {name.lower(): name for name in row_columns}
     found = []

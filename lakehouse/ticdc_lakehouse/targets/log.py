@@ -139,76 +139,59 @@ def append_changes(
     properties: Mapping[str, str] | None = None,
 ) -> LogReport:
     """Do what `append_log` does, whose arguments these are."""
-    with target_of(read_changelog(changes), target, settings.format) as (changelog, log):
-        timed = with_time_as(changelog, log, settings.time_as)
-        return _append(timed, log, settings, facts, ddl, properties=properties or {}, after_batch=after_batch)
-
-
-def _append(
-    changelog: Changelog,
-    log: Target,
-    settings: WriteSettings,
-    facts: CommitFacts,
-    ddl: Sequence[DDLEvent],
-    *,
-    properties: Mapping[str, str],
-    after_batch: int | None,
-) -> LogReport:
-    exists, last = log.exists(), None
-    remembered = log.properties() if exists else {}
-    log.check_layout(settings.layout, log.name)
-    if exists:
-        settings.layout.check_target(log.name, remembered)
-    if exists and LOG not in remembered:
-        msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
-        raise TargetError(msg)
-    prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
-    if not exists and not changelog.columns:
-        return LogReport(target=log.name, missing=True)
-    if exists:
-        check_table(log, remembered.get(TABLE, ""), changelog.table)
-        last = last_batch(log, facts, after_batch)
-    existing = log.columns() if exists else {}
-    state = DDLState.of_properties(remembered)
-    now = _checked_ddl(log, existing, state, ddl)
-    changelog, undecided = _settled(changelog, log, existing)
-    wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(changelog.table, log, wanted, existing)
-    remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
-    if exists:
-        if add:
-            log.add_columns(add)
-        for name, type_ in widen:
-            log.widen_column(name, type_)
-        properties_now = {**_keys_now(changelog, remembered), **remembers}
-        if any(remembered.get(name) != value for name, value in properties_now.items()):
-            log.set_properties(properties_now)
-    else:
-        own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
-        keys = _keys_now(changelog, {})
-        clause = settings.layout.in_sql(log.name, [column.name for column in add])
-        properties = {**own, **keys, **remembers, **settings.layout.as_properties(), **properties}
-        log.create(add, properties, layout=clause)
-    rows = _rows(changelog, wanted, ddl)
-    appended = _append_new(rows, log, facts, last, prefix, exists=exists)
-    return LogReport(
-        target=log.name,
-        created=not exists,
-        added=tuple(column.name for column in add) if exists else (),
-        widened=tuple(name for name, _ in widen),
-        undecided=undecided,
-        content=None if appended is None else appended.identity,
-    )
+    with target_of(read_changelog(changes), target, settings.format) as (given, log):
+        changelog = with_time_as(given, log, settings.time_as)
+        exists, last = log.exists(), None
+        remembered = log.properties() if exists else {}
+        log.check_layout(settings.layout, log.name)
+        if exists:
+            settings.layout.check_target(log.name, remembered)
+        if exists and LOG not in remembered:
+            msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
+            raise TargetError(msg)
+        prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
+        if not exists and not changelog.columns:
+            return LogReport(target=log.name, missing=True)
+        if exists:
+            check_table(log, remembered.get(TABLE, ""), changelog.table)
+            last = last_batch(log, facts, after_batch)
+        existing = log.columns() if exists else {}
+        state = DDLState.of_properties(remembered)
+        now = _checked_ddl(log, existing, state, ddl)
+        changelog, undecided = _settled(changelog, log, existing)
+        wanted = _wanted(changelog, log, prefix)
+        add, widen = _to_change(changelog.table, log, wanted, existing)
+        remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
+        if exists:
+            if add:
+                log.add_columns(add)
+            for name, type_ in widen:
+                log.widen_column(name, type_)
+            properties_now = {**_keys_now(changelog, remembered), **remembers}
+            if any(remembered.get(name) != value for name, value in properties_now.items()):
+                log.set_properties(properties_now)
+        else:
+            own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
+            keys = _keys_now(changelog, {})
+            clause = settings.layout.in_sql(log.name, [column.name for column in add])
+            created = {**own, **keys, **remembers, **settings.layout.as_properties(), **(properties or {})}
+            log.create(add, created, layout=clause)
+        rows = _rows(changelog, wanted, ddl)
+        appended = _append_new(rows, log, facts, last, prefix, exists=exists)
+        return LogReport(
+            target=log.name,
+            created=not exists,
+            added=tuple(column.name for column in add) if exists else (),
+            widened=tuple(name for name, _ in widen),
+            undecided=undecided,
+            content=None if appended is None else appended.identity,
+        )
 
 
 def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
-    """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
+    """Return the state after DDL. What it does to older rows, a log ignores.
 
-    Returns:
-        The state after it.
-
-    Raises:
-        LogTypeError: there is such DDL.
+    A column must not get another type than the log can have (`LogTypeError`).
     """
     if not existing:
         return state
@@ -292,7 +275,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
 
 @with_verbatim_sql
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
-    """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
+    """Whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
 
     Args:
         changes: a changelog frame of one table.
@@ -319,14 +302,7 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
 
 @with_verbatim_sql
 def check_key(changes: DataFrame, target: str, log: str) -> None:
-    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
-
-    Args:
-        changes: a changelog frame of one table, with columns of the table.
-
-    Raises:
-        SchemaError: the frame is no changelog.
-    """
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written."""
     changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
@@ -384,7 +360,6 @@ def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]
 
 
 def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
-    """Return the columns that the log must have, its own three first."""
     sequence = changelog.frame.schema[f"{changelog.prefix}sequence"].dataType
     own = [(CHANGE, StringType()), (COMMITTED_AT, TimestampType()), (SEQUENCE, sequence)]
     names = {f"{prefix}{name}".lower() for name, _ in own}
@@ -407,11 +382,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 def _to_change(
     table: str, log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
-    """Return the columns to add and those to widen.
-
-    Raises:
-        LogTypeError: a column has another type in the log, which cannot be widened.
-    """
+    """Return the columns to add and those to widen; a `LogTypeError` says that one cannot be widened."""
     columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
@@ -434,7 +405,6 @@ def _to_change(
 
 
 def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEvent]) -> DataFrame:
-    """Return the rows to append: changes, and one for each event that emptied the table."""
     change_type = changelog.column(f"{changelog.prefix}change_type")
     sequence = changelog.column(f"{changelog.prefix}sequence")
     names = [column.name for column in wanted]
@@ -510,13 +480,7 @@ def scd2_view(
 def history_query(
     source: str, log: str, remembered: Mapping[str, str], columns: Iterable[str], *, keys: Sequence[str] | None = None
 ) -> str:
-    """Return the query of the versions of rows.
-
-    Args:
-        source: what it reads, as SQL names it.
-        remembered: the properties of the log.
-        keys: the columns that identify a row; by default those that the log remembers.
-    """
+    """Return the query of the versions of rows, which reads `source`, for a log that has `remembered` properties."""
     if LOG not in remembered:
         msg = f"{log} is not a log that append_log created"
         raise TargetError(msg)

@@ -366,13 +366,13 @@ class _Merge:
             self.target,
             self._remembered if self._exists else None,
             self._events,
-            self.on_destructive_ddl,
+            self.changes,
+            policy=self.on_destructive_ddl,
+            doubts=self.doubts,
+            places=self._places,
             sequence=self._own.sequence,
             deleted=self._own.deleted,
             time_zone=self.settings.time_zone,
-            doubts=self.doubts,
-            places=self._places,
-            changes=self.changes,
         )
 
     def run(self) -> MergeReport:

@@ -284,7 +284,6 @@ class Target(ABC):
             return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
 
     def last_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that are still known; None if there is none."""
         facts, version = REMEMBERED.batches.pop((origin(self.spark), self.name, app_id), (None, None))
         if facts is not None and version == self.version():
             self._is_own = True
@@ -420,7 +419,6 @@ def _view(frame: DataFrame) -> Iterator[str]:
 
 
 def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | None:
-    """Return the last micro-batch of a writer in a history (`Target.history`)."""
     undone: int | None = None
     for commit, is_in_effect in history:
         number = commit.facts.batch_id
