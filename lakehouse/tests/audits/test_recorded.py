@@ -23,7 +23,6 @@ def rows(spark: "SparkSession") -> "DataFrame":
 
 
 def snapshot_columns() -> "list[Column]":
-    """Return the columns as TiDB has them."""
     from ticdc_source.schema.model import Column
     from ticdc_source.schema.types import parse_type
 

@@ -81,7 +81,6 @@ class Rows:
         ][:most]
 
     def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
-        """Return rows as changes."""
         clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in [each.sql]]
         self.tidb.reads += [(self.name, clause) for clause in clauses]
         rows = [("insert", (AT, 1, -1, -1, -1), *row) for row in self.tidb.rows[self.name]]

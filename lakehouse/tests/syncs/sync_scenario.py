@@ -24,7 +24,6 @@ from ticdc_source.spark.source import TiCDCDataSource
 
 
 def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> None:
-    """Run the sync."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in ENGINES[engine].settings(Path(folder)).items():

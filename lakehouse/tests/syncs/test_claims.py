@@ -102,7 +102,6 @@ def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> No
 
 
 def micro_batch(lost_until: int | None) -> MicroBatch:
-    """Return a micro-batch without changes."""
     shared = context(config(), lost_until=lost_until)
     return MicroBatch(context=shared, changes=Tables(), facts=CommitFacts(), statuses={})
 

@@ -58,7 +58,6 @@ def test_nothing_else_is_tried_again(error: Exception) -> None:
 
 
 def shared(try_store: Callable[[], None] = lambda: None) -> Shared:
-    """Return what tells errors apart."""
     return Shared(stopping=lambda: False, try_store=try_store)
 
 

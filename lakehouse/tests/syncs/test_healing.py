@@ -18,7 +18,6 @@ from ticdc_source.schema.table_name import TableName
 
 
 def status(name: str = "s.a", **given: Any) -> TableStatus:
-    """Return the status of a complete table."""
     values = {"target": f"lake.{name}", "kind": "table", "complete_since": 100, "resolved_ts": 500, **given}
     return TableStatus(table_name=name, **values)
 

@@ -104,13 +104,11 @@ def warns(tidb: TiDB, match: str) -> Iterator[None]:
 
 
 def status(table: TableName, phase: Phase | None = None, **given: Any) -> TableStatus:
-    """Return the status of a table that is complete."""
     values = {"kind": "table", "complete_since": 7, **given, **({} if phase is None else {"phase": phase})}
     return TableStatus(table_name=str(table), target=f"lake.{table}", **values)
 
 
 def known(*statuses: TableStatus) -> dict[str, TableStatus]:
-    """Return statuses by name."""
     return {each.table_name: each for each in statuses}
 
 

@@ -21,7 +21,6 @@ TABLES = {  # by what sets it aside
 
 
 def started(sync: MemorySync) -> None:
-    """Start the sync, or start it again: it loads what it must."""
     sync.start()
     assert sync._running is not None
     sync._running.load(QUERY)

@@ -30,12 +30,10 @@ class Properties:
 
 
 def lease(table: Any, clock: Clock, owner: Owner | None = None) -> Lease:
-    """Return a lease of a new owner in this process."""
     return Lease(lambda: table, owner or Owner.of(os.getpid()), RLock(), clock, clock.sleep)
 
 
 def elsewhere() -> Owner:
-    """Return an owner on another machine."""
     return replace(Owner.of(os.getpid()), host="other-host", space="other-boot", pid=17)
 
 

@@ -22,7 +22,6 @@ AT, LAST = 400, 7
 
 
 def status(name: str, **given: Any) -> TableStatus:
-    """Return the status of a table."""
     return TableStatus(table_name=name, target=f"lake.{name}", **given)
 
 

@@ -27,7 +27,6 @@ class Settings(dict[str, str]):
 
 
 def session(settings: Settings, *, local: bool) -> Any:
-    """Return what stands for a session."""
     env = SimpleNamespace(conf=lambda: settings)
     context = SimpleNamespace(isLocal=lambda: local, env=lambda: env)
     return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)))

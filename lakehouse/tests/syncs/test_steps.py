@@ -37,7 +37,6 @@ HEALING, HEALING_KEPT = Loading(reason="EXCHANGE", at=AT), Loading(reason="EXCHA
 
 
 def aside(ends_by: Any = "resume", kept_from: int | None = 3, reason: str = "no", since: str = "then") -> SetAside:
-    """Return the phase of a table that is set aside."""
     return SetAside(reason=reason, since=since, ends_by=ends_by, kept_from=kept_from)
 
 

@@ -41,7 +41,6 @@ skip = true
 
 
 def edited(old: str, new: str) -> str:
-    """Return the file with another text in it."""
     assert old in FILE
     return FILE.replace(old, new)
 

@@ -20,7 +20,6 @@ WRITER = "query"
 
 
 def commits(*resolved: int | None, writer: str = WRITER, first: int = 0) -> list[Commit]:
-    """Return commits with these resolved ts, newest first."""
     made = [Commit(number, CommitFacts(ts, writer, number)) for number, ts in enumerate(resolved, first)]
     return made[::-1]
 
@@ -32,7 +31,6 @@ def status(**given: Any) -> TableStatus:
 
 
 def pause(from_ts: int, to_ts: int, complete_since: int | None = 10) -> Pause:
-    """Return a pause."""
     return Pause(reason="EXCHANGE", ended="", complete_since=complete_since, from_ts=from_ts, to_ts=to_ts)
 
 
@@ -90,7 +88,6 @@ def test_a_pause_that_is_over_hides_no_other_time(monkeypatch: pytest.MonkeyPatc
 
 
 def history(*resolved: int, writer: str = WRITER, **given: Any) -> _History:
-    """Return what a table was."""
     return _History(status=status(**given), target=None, points=_points(commits(*resolved, writer=writer)))
 
 

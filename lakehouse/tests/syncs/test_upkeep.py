@@ -28,7 +28,6 @@ def status(
 
 
 def config(**maintain: Any) -> SyncConfig:
-    """Return the configuration of a sync with two tables at once."""
     given = MaintainConfig(**maintain) if maintain else None
     return context.config(format="iceberg", parallel=2, maintain=given)
 
@@ -47,7 +46,6 @@ def rounds() -> Iterator[mock.Mock]:
 
 
 def names(rounds: mock.Mock) -> list[str]:
-    """Return the targets that were maintained."""
     return sorted(call.args[1] for call in rounds.call_args_list)
 
 

@@ -57,7 +57,6 @@ class Clock:
     now: int = _FIRST_TSO
 
     def tick(self) -> int:
-        """Return the next commit-ts."""
         self.now += self.chance.choice(_STEPS)
         return self.now
 

@@ -43,7 +43,6 @@ class MaintenanceScenario:
         self.refused = refused
 
     def parts(self) -> list[Callable[[], None]]:
-        """Return what must hold."""
         return [self.maintenance, self.maintenance_of_logs_and_deleted_keys, self.layouts]
 
     def maintenance(self) -> None:

@@ -86,21 +86,17 @@ class Lake:
             patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:
-        """Return a target, as `open_target` does."""
         return MemoryTarget(self, spark, name, engine or "delta")
 
     def existing(self, spark: SparkSession, name: str) -> MemoryTarget | None:
-        """Return a target that exists, as `existing_target` does."""
         return self.open(spark, name) if name in self.tables else None
 
     def copy(self) -> Lake:
-        """Return a lake with the same tables."""
         lake = Lake(self.spark)
         lake.tables = deepcopy(self.tables)
         return lake
 
     def state(self, *names: str) -> dict[str, Table]:
-        """Return a copy of each table, of those that exist."""
         return {name: deepcopy(self.tables[name]) for name in names if name in self.tables}
 
     def put_back(self, name: str, state: Table) -> None:

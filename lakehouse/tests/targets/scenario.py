@@ -459,12 +459,10 @@ def crashing_before_rows(engine: str, target: str) -> Iterator[None]:
 
 
 def ddl(query: str, commit_ts: int) -> DDLEvent:
-    """Return a DDL event of shop.t."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=TableName("shop", "t"), query=query, type="")
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """Return a row with its binary values as Python's own."""
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.asDict().items()}
 
 
@@ -489,7 +487,6 @@ def equal(actual: object, expected: object) -> None:
 
 
 def main() -> None:
-    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.targets.scenario")
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("folder", type=Path, help="where the tables are")

@@ -25,7 +25,6 @@ Image: TypeAlias = dict[str, int | None]
 
 
 def ddl(commit_ts: int | None, query: str, table: TableName = T) -> DDLEvent:
-    """Return a DDL event."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
@@ -35,11 +34,9 @@ class Target:
     name = "lake.t"
 
     def stored(self, type_: spark.DataType) -> spark.DataType:
-        """Return the type."""
         return type_
 
     def widened(self, old: spark.DataType, new: spark.DataType) -> spark.DataType | None:
-        """Return the type to which Delta widens."""
         return common_type(old, new)
 
 
@@ -73,7 +70,6 @@ def computed(expressions: Mapping[str, str], row: Mapping[str, int | None]) -> d
 
 
 def kept(state: DDLState) -> DDLState:
-    """Return a state after a target has kept it in its properties."""
     return DDLState.of_properties({**state.as_properties(), **types_as_property(state.types)})
 
 

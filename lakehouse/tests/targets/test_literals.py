@@ -65,7 +65,6 @@ ADDED: list[tuple[str, types.DataType, object]] = [
 
 
 def changes(sql: str) -> list[object]:
-    """Return what a statement does to old rows."""
     return list(old_row_changes(DDLEvent(position=0, index=0, commit_ts=1, table=T, query=sql, type="")))
 
 

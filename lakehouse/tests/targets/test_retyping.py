@@ -325,7 +325,6 @@ def test_a_log_has_one_type_for_each_column(lake: Lake) -> None:
 
 
 def replaced(field: StructField, **names: str) -> StructField:
-    """Return a field with another name, if it is one of these."""
     return StructField(names.get(field.name, field.name), field.dataType, metadata=field.metadata)
 
 

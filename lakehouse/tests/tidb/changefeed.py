@@ -43,7 +43,6 @@ class Changefeed:
     _outbox: list[Any] = field(default_factory=list)
 
     def before(self, statement: str) -> None:
-        """Run a statement from before the changefeed began."""
         self.sql.run(statement)
 
     def ddl(self, table: str, statement: str, ddl_type: str, sent: Mapping[str, str] | None = None) -> None:
@@ -130,7 +129,6 @@ class Changefeed:
         }
 
     def _table(self, name: str) -> Table:
-        """Return a table as it is now."""
         if name not in self._tables:
             where = f"table_schema = '{self.database}' AND table_name = '{name}'"
             facts = self.sql.rows(

@@ -45,7 +45,6 @@ def main(file: str) -> None:
 
 
 def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], ended: list[str]) -> object:
-    """Return the answer to a request."""
     if ended:
         return {"ended": ended}
     match asked:
@@ -59,7 +58,6 @@ def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], en
 
 
 def told(status: TableStatus) -> dict[str, object]:
-    """Return what the test asks of a table."""
     return {"state": status.state, "reason": status.reason, "pauses": [asdict(each) for each in status.pauses]}
 
 

@@ -29,7 +29,6 @@ TABLE = ("types_a", "t_all")
 
 
 def main() -> None:
-    """Start a TiDB, ask it, and write the answers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in {

@@ -48,7 +48,6 @@ class Audited:
     at: int  # the TSO
 
     def frame(self) -> "DataFrame":
-        """Return the rows as `merge_into` stores them."""
         from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
 
         changes = read_changelog(self._rows().where(self.spark, "", {}, rank=1))
@@ -56,9 +55,8 @@ class Audited:
         return changes.frame.select(*stored)
 
     def found(self, frame: "DataFrame", buckets: int = 4096) -> "tuple[int, Differences | None]":
-        """Return how many buckets differ, and the rows of those."""
         from ticdc_lakehouse.audits.canonical import columns_of
-        from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
+        from ticdc_lakehouse.audits.sides import KEY, Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
         from ticdc_lakehouse.audits.table_audit import SETTINGS
         from ticdc_lakehouse.targets.sessions import configured
 
@@ -75,7 +73,10 @@ class Audited:
             if not differing:
                 return 0, None
             return len(differing), differing_rows(
-                comparison, theirs.rows(self.spark, differing), ours.rows(differing), None
+                comparison,
+                theirs.rows(self.spark, differing),
+                ours.rows(differing),
+                self.spark.createDataFrame([], f"{KEY} string"),
             )
 
     def _rows(self) -> Any:
@@ -202,7 +203,6 @@ DAMAGES = {
 
 
 def _next_float(value: float) -> float:
-    """Return the next smaller single."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     found: float = struct.unpack("<f", struct.pack("<I", bits - 1))[0]
     return found

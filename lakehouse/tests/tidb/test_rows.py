@@ -100,7 +100,6 @@ def test_the_changes_after_a_snapshot_make_the_next_one(
 
 
 def by_id(frame: "DataFrame") -> dict[int, dict[str, Any]]:
-    """Return rows by their column `id`."""
     return {row["id"]: row for row in frame.toArrow().to_pylist()}
 
 

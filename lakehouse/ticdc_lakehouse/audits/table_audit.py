@@ -79,13 +79,9 @@ class TableAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes:
-        tables: what it found of each table.
-    """
-
-    tables: tuple[TableAudit, ...]
+    tables: tuple[TableAudit, ...]  # what it found of each table
 
     @property
     def equal(self) -> bool:

@@ -202,7 +202,7 @@ class SyncConfig:
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark."""
         _refuse_if(
-            (self.path is None) == (self.catalog is None),
+            bool(self.path) == bool(self.catalog),
             "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
         )
         _refuse_if(

@@ -10,10 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
 from hashlib import blake2b
 from itertools import groupby
-from operator import and_
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -22,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.targets.changelog import rows_without
 from ticdc_lakehouse.targets.opening import in_own_session, open_target
 from ticdc_lakehouse.targets.sessions import computed, frame_in
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
@@ -158,9 +157,8 @@ class Quarantine:
             if not target.exists():
                 target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
             place = ("table_name", "column_name", "topic", "partition", "offset")
-            here, there = frame_in(rows, target.spark).alias("here"), target.frame().select(*place).alias("there")
-            same = reduce(and_, (F.col(f"here.{name}").eqNullSafe(F.col(f"there.{name}")) for name in place))
-            target.append(here.join(there, same, "left_anti"), CommitFacts())  # with a number, an engine may skip it
+            new = rows_without(frame_in(rows, target.spark), target.frame(), place)
+            target.append(new, CommitFacts())  # with a number, an engine may skip it
         return count
 
     def count_of(self, spark: SparkSession, table: str, first: int, last: int) -> int:

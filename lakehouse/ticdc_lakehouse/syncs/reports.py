@@ -39,17 +39,11 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """How the tables are when a sync ends.
+    """How the tables are when a sync ends."""
 
-    Attributes:
-        tables: the status of each table, by its name.
-        batches: how many micro-batches there were.
-        bad_records: how many records went into quarantine.
-    """
-
-    tables: Mapping[str, TableStatus]
-    batches: int = 0
-    bad_records: int = 0
+    tables: Mapping[str, TableStatus]  # the status of each table, by its name
+    batches: int = 0  # how many micro-batches there were
+    bad_records: int = 0  # how many records went into quarantine
 
     @property
     def set_aside(self) -> dict[str, str]:

@@ -30,15 +30,11 @@ from ticdc_source.errors import OptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """The tables of a sync at one commit-ts.
+    """The tables of a sync at one commit-ts."""
 
-    Attributes:
-        commit_ts: the commit-ts: every change up to it is there, itself included, and none after it.
-        tables: a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to
-            then. A table that was created later, or has never had rows, is not among them.
-    """
-
-    commit_ts: int
+    commit_ts: int  # the commit-ts: every change up to it is there, itself included, and none after it
+    # a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to then. A
+    # table that was created later, or has never had rows, is not among them.
     tables: Mapping[str, DataFrame]
 
     @property

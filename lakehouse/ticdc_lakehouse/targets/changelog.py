@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -287,6 +289,12 @@ def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
 
 def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
     return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
+
+
+def rows_without(rows: DataFrame, existing: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows that differ from each existing one in some of the columns; NULL equals NULL."""
+    same = (F.col(f"here.{column}").eqNullSafe(F.col(f"there.{column}")) for column in columns)
+    return rows.alias("here").join(existing.alias("there"), reduce(and_, same), "left_anti")
 
 
 def comment_of(changes: Changelog, field: StructField) -> str | None:

@@ -74,9 +74,6 @@ class DDLPlaces:
         return f"({column}.commit_ts + CASE {column}.commit_ts {whens} ELSE 0 END)"
 
 
-NO_PLACES = DDLPlaces()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """What the rows up to a commit-ts have in a column."""
@@ -136,7 +133,7 @@ class DDLState:
     renamed_ts: int = 0
     # the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes had them
     types: tuple[tuple[str, str], ...] = ()
-    places: DDLPlaces = NO_PLACES  # the places of the events that have a time for a commit-ts
+    places: DDLPlaces = DDLPlaces()  # the places of the events that have a time for a commit-ts
     # the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None if it never lost
     # it
     key_dropped_ts: int | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +21,7 @@ from ticdc_lakehouse.targets.changelog import (
     keys_as_text,
     lost_values,
     read_changelog,
+    rows_without,
     stored_column,
     time_property,
     with_time_as,
@@ -46,25 +45,16 @@ IMAGES = ("insert", "update_postimage", "delete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
-    """What `append_log` did.
+    """What `append_log` did."""
 
-    Attributes:
-        target: the name of the log.
-        created: whether it was created.
-        added: the columns that were added.
-        widened: the columns whose type was widened.
-        undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
-        missing: whether nothing was done, because the log does not exist and only DDL came.
-        content: what the commit of the log records of this micro-batch; None if no commit does.
-    """
-
-    target: str
-    created: bool = False
-    added: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
+    target: str  # the name of the log
+    created: bool = False  # whether it was created
+    added: tuple[str, ...] = ()  # the columns that were added
+    widened: tuple[str, ...] = ()  # the columns whose type was widened
+    # the columns that the log does not get yet: they have had only NULLs, which do not tell their type
     undecided: tuple[str, ...] = ()
-    missing: bool = False
-    content: str | None = None
+    missing: bool = False  # whether nothing was done, because the log does not exist and only DDL came
+    content: str | None = None  # what the commit of the log records of this micro-batch; None if no commit does
 
 
 @with_verbatim_sql
@@ -214,9 +204,9 @@ def _append_new(
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
     rows = rows.persist()
     try:
-        place = F.col(f"{sequence}.partition")
-        unplaced = (F.col(change) == EMPTIED) & (place < 0)
-        told = rows.groupBy(place.alias("partition"), unplaced.alias("emptied")).agg(
+        partition = F.col(f"{sequence}.partition")
+        unplaced = (F.col(change) == EMPTIED) & (partition < 0)
+        told = rows.groupBy(partition.alias("partition"), unplaced.alias("emptied")).agg(
             F.min(f"{sequence}.offset").alias("first"),
             F.max(f"{sequence}.offset").alias("last"),
             F.min(f"{sequence}.commit_ts").alias("since"),
@@ -231,7 +221,11 @@ def _append_new(
         elif exists and parts:
             has_old = any(part["first"] is None or part["first"] <= ends.get(name, -1) for name, part in placed.items())
             if not is_known or has_old or len(placed) < len(parts):
-                rows = _without_those_of(log, rows, change, sequence, [part["since"] for part in parts])
+                logged, since = log.frame(), [part["since"] for part in parts]
+                if None not in since:
+                    logged = logged.where(F.col(f"{sequence}.commit_ts") >= min(since))  # so that files are skipped
+                place = [f"{sequence}.{name}" for name in ("commit_ts", "partition", "offset", "index")]
+                rows = rows_without(rows, logged, [*place, change])
                 if rows.isEmpty():
                     return None
         now = {name: part["last"] for name, part in placed.items() if part["last"] is not None}
@@ -241,25 +235,6 @@ def _append_new(
         return facts
     finally:
         rows.unpersist()
-
-
-def _without_those_of(
-    log: Target, rows: DataFrame, change: str, sequence: str, since: Sequence[int | None]
-) -> DataFrame:
-    """Return the rows that a log does not have: of another record, or of another kind of change."""
-    place = [F.col(f"{sequence}.{name}") for name in ("commit_ts", "partition", "offset", "index")]
-    names = ["commit_ts", "partition", "offset", "index", "change"]
-    logged = log.frame()
-    first = min((one for one in since if one is not None), default=None)
-    if first is not None and None not in since:
-        logged = logged.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
-    logged = logged.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
-    here, logged = rows.alias("here"), logged.alias("logged")
-    same = [
-        F.col(f"here.{one}").eqNullSafe(F.col(f"logged.{name}"))
-        for one, name in zip([*(f"{sequence}.{each}" for each in names[:4]), change], names, strict=True)
-    ]
-    return here.join(logged, reduce(and_, same), "left_anti")
 
 
 def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:
@@ -275,7 +250,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
 
 @with_verbatim_sql
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
-    """Whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
+    """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
 
     Args:
         changes: a changelog frame of one table.

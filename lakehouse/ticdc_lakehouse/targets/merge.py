@@ -70,29 +70,18 @@ class OwnColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:
-    """What `merge_into` did.
+    """What `merge_into` did."""
 
-    Attributes:
-        target: the name of the target.
-        created: whether it was created.
-        added: the columns that were added.
-        widened: the columns whose type was widened.
-        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
-        images: how many keys the changes have.
-        rows: how many rows of the target were changed; None if the engine does not tell.
-        repeated: whether the rows were left as they are, because the target has this micro-batch already.
-        content: what the commit of the target records of this micro-batch; None if no commit does.
-    """
-
-    target: str
-    created: bool = False
-    added: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
+    target: str  # the name of the target
+    created: bool = False  # whether it was created
+    added: tuple[str, ...] = ()  # the columns that were added
+    widened: tuple[str, ...] = ()  # the columns whose type was widened
+    # the columns that the target does not get yet: they have had only NULLs, which do not tell their type
     undecided: tuple[str, ...] = ()
-    images: int = 0
-    rows: int | None = None
-    repeated: bool = False
-    content: str | None = None
+    images: int = 0  # how many keys the changes have
+    rows: int | None = None  # how many rows of the target were changed; None if the engine does not tell
+    repeated: bool = False  # whether the rows were left as they are, because the target has this micro-batch already
+    content: str | None = None  # what the commit of the target records of this micro-batch; None if no commit does
 
 
 @with_verbatim_sql
