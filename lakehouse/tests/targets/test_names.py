@@ -8,7 +8,6 @@ import pytest
 
 from ticdc_lakehouse.syncs.names import SUFFIXES, Layout, Suffix
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
-from ticdc_source.errors import OptionError
 from ticdc_source.schema.table_name import TableName
 
 SEED = 24
@@ -122,9 +121,3 @@ def test_two_names_that_become_one_are_refused() -> None:
     assert "shop.Orders has the same target as shop.orders, lake.shop.orders" in str(refused[tables[1]])
     assert "without a name" in str(refused[tables[-1]])
     assert ICEBERG.refused(reversed(tables[:2])).keys() == {tables[0]}
-
-
-def test_an_engine_that_nobody_knows_is_refused() -> None:
-    """The error lists those that there are."""
-    with pytest.raises(OptionError, match="it must be one of delta, iceberg"):
-        Layout("hudi", root="/data")

@@ -177,7 +177,7 @@ class SyncConfig:
     """
 
     source: Mapping[str, str] = field(repr=False)
-    format: Literal["delta", "iceberg"]
+    format: str
     checkpoint: str
     path: str | None = None
     catalog: str | None = None
@@ -201,6 +201,8 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark."""
+        wrong = f"target.format = {self.format!r}: it must be {' or '.join(map(repr, ENGINES))}"
+        _refuse_if(self.format not in ENGINES, wrong)
         _refuse_if(
             bool(self.path) == bool(self.catalog),
             "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",

@@ -21,7 +21,6 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName
-from ticdc_source.errors import OptionError
 
 # What follows the place of a table in the places of what belongs to it. Some are only reserved: the place of a user's
 # table must not change when one of them comes into use.
@@ -60,11 +59,6 @@ class Layout:
     # catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
     root: str | None = None
     catalog: str | None = None  # the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
-            raise OptionError(msg)
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
         """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it."""

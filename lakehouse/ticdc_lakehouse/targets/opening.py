@@ -46,7 +46,7 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
     if engine is None:
         msg = (
             f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
-            "Iceberg: give format='delta' or format='iceberg'"
+            f"Iceberg: give {' or '.join(f'format={one!r}' for one in ENGINES)}"
         )
         raise TargetError(msg)
     return ENGINES[engine](spark, name)
