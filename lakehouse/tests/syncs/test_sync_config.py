@@ -225,7 +225,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("skip = true", "key = ['id']"), r"Unknown key 'key' in \[table.*\]; did you mean keys?"),
     (edited("skip = true", "options = { tableDDL = 'x' }"), r"Unknown key 'options' in \[table"),
     (edited('"/data/checkpoints/shop"', "1"), "checkpoint: expected a text"),
-    (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
+    (edited('format = "delta"', 'format = "orc"'), "target.format = 'orc': it must be 'delta' or 'iceberg'"),
     (edited('format = "delta"', ""), "sync.toml lacks target.format, and --format is not given"),
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
     (edited('subscribe = "tidb-shop"', ""), "Say what to read: source.subscribe"),

@@ -143,8 +143,8 @@ def test_a_name_that_is_no_target_is_refused(spark: SparkSession) -> None:
 
     with pytest.raises(TargetError, match="a_view is a view"):
         existing_target(spark, "a_view")
-    with pytest.raises(TargetError, match="format='hudi': it must be one of delta, iceberg"):
-        open_target(spark, "t_1", "hudi")
+    with pytest.raises(TargetError, match=f"format='orc': it must be one of {', '.join(opening.ENGINES)}"):
+        open_target(spark, "t_1", "orc")
     with pytest.raises(TargetError, match="give format='delta' or format='iceberg'"):
         open_target(spark, "t_1")
     assert isinstance(open_target(spark, "t_1", "iceberg"), IcebergTarget)
