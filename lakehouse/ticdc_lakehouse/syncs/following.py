@@ -456,10 +456,8 @@ class RunningSync:
 
     def _write_views(self, name: str) -> None:
         """Write the views of a table that was loaded; its next micro-batch writes them again."""
-        settings = self._config.of_table(parse_table(name))
-        views = self._context.views
         try:
-            views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+            self._context.views.write(self._spark, parse_table(name))
         except Exception as error:
             if self._context.shared.stops_all(error):
                 raise

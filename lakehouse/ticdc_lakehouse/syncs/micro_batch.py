@@ -298,7 +298,7 @@ class MicroBatch:
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 beside = replace(written, layout=DataLayout())  # the layout is that of the table
                 append_changes(history, log_target, beside, facts, ddl=history_ddl)
-            self.context.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+            self.context.views.write(spark, table)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(

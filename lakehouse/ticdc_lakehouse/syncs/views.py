@@ -44,14 +44,9 @@ class Views:
             msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
             raise OptionError(msg) from None
 
-    def write(
-        self, spark: SparkSession, table: TableName, *, has_history: bool, keys: Sequence[str] | None = None
-    ) -> None:
-        """Create the views of a table, or replace those of which the columns have changed since.
-
-        `keys` identify a row, if the log does not remember them.
-        """
-        target = self._layout.target(table)
+    def write(self, spark: SparkSession, table: TableName) -> None:
+        """Create the views of a table, or replace those of which the columns have changed since."""
+        settings, target = self._config.of_table(table), self._layout.target(table)
         existing = existing_target(spark, target) if self._config.views else None
         if existing is None:  # it only has had DDL
             return
@@ -62,11 +57,11 @@ class Views:
         if columns:
             query = f"SELECT {columns} FROM {target}{where}"  # noqa: S608 (names are quoted)
             self._replace(spark, self._layout.target(table, "__current"), query, frame.schema.json())
-        if has_history:
+        if settings.history:
             name = self._layout.target(table, "__log")
             log = open_target(spark, name)
             if log.exists():
-                self._replace_history(spark, self._layout.target(table, "__history"), log, keys)
+                self._replace_history(spark, self._layout.target(table, "__history"), log, settings.keys)
 
     def _replace_history(self, spark: SparkSession, view: str, log: Target, keys: Sequence[str] | None) -> None:
         """Replace the view of a history, or drop it if nothing tells any more which versions are of one row."""
