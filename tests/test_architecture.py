@@ -39,7 +39,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.targets.iceberg.forget_versions": "a catalog has the times of commits by the clock",
     f"{COPY}.syncs.upkeep._one": "deleted rows are forgotten by the clock",
     f"{COPY}.syncs.lease.__init__": "processes on two machines have no other clock in common",
-    f"{COPY}.syncs.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
+    f"{COPY}.syncs.checkpoint.newest_ts": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.inspection.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.inspection.listener.progress_listener": "a lag is the age of a commit time, never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
@@ -55,7 +55,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {f"{COPY}.syncs": "a whole database in Delta or Iceberg, in one stream; its past, its views and its audits"},
     {f"{COPY}.audits": "one table in Delta or Iceberg compared with TiDB, and repaired"},
     {f"{COPY}.targets": "changes → one table in Delta or Iceberg"},
-    {f"{COPY}.common": "errors of targets, what every statement to Spark needs, and rows of TiDB"},
+    {f"{COPY}.tidb": "TiDB, as the copy asks it", f"{COPY}.errors": "errors of targets"},
     {"developer_api": "what those need who build on the package"},
     {"cli": "the command ticdc-source"},
     {"spark": "the data source and its readers; frames of records"},
@@ -89,7 +89,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
             "spark",
             "inspection.listener",
             "inspection.executors",
-            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "common")),
+            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "tidb")),
         }
     ),
     "tomli": frozenset({f"{COPY}.syncs.sync_toml"}),
@@ -119,7 +119,7 @@ MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {
 }
 
 # The one module that gives Spark a statement: everybody else calls its `run_sql`.
-RUNS_SQL = f"{COPY}.common.verbatim"
+RUNS_SQL = f"{COPY}.targets.sessions"
 
 Sources = Mapping[str, str]
 Guard = Callable[[Sources], Iterator[str]]

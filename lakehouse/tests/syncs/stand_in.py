@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
@@ -81,7 +81,6 @@ class Rows:
         ][:most]
 
     def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
-        """Return rows as changes."""
         clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in [each.sql]]
         self.tidb.reads += [(self.name, clause) for clause in clauses]
         rows = [("insert", (AT, 1, -1, -1, -1), *row) for row in self.tidb.rows[self.name]]

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.lease import Lease
 from ticdc_lakehouse.syncs.reports import EXPORTED, TableMetrics

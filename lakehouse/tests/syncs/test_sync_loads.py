@@ -45,19 +45,16 @@ def row(table: TableName, commit_ts: int, op: str, key: int, value: str | None) 
 
 
 def ddl(table: TableName, commit_ts: int, query: str, ddl_type: str) -> tuple[Any, ...]:
-    """Return the record of a DDL event."""
     event = {"op": "ddl", "schema": table.database, "table": table.table, "ddl_type": ddl_type, "ddl_query": query,
              "commit_ts": commit_ts, "columns": []}  # fmt: skip
     return (0, *ENCODER.message([event], [None]), [], None)
 
 
 def watermark(commit_ts: int) -> tuple[Any, ...]:
-    """Return the record of a watermark."""
     return (0, *ENCODER.message([{"op": "watermark", "commit_ts": commit_ts, "columns": []}], [None]), [], None)
 
 
 def run(engine: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run the scenario, and return its report."""
     done = subprocess.run(
         [str(interpreter(ENGINES[engine].pyspark)), "-m", "lakehouse.tests.syncs.sync_scenario", engine, str(folder),
          *arguments],
@@ -70,7 +67,6 @@ def run(engine: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def loaded(*, without: tuple[int, ...] = (), **changed: str) -> list[list[Any]]:
-    """Return the rows that the stand-in has, with changes."""
     rows = {number: f"v{number}" for number in range(10) if number not in without}
     return sorted([key, value] for key, value in {**rows, **{int(k[1:]): v for k, v in changed.items()}}.items())
 

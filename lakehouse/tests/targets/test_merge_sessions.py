@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.tests.targets.changes import frame_of
 from ticdc_lakehouse.targets.delta import DeltaTarget
-from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
+from ticdc_lakehouse.targets.sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch
 
 SETTING = "spark.databricks.delta.commitInfo.userMetadata"

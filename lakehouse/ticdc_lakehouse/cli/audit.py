@@ -7,6 +7,9 @@ tables are equal, 1 if one is different, and 2 if it cannot be told.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ticdc_lakehouse.cli.sync import checked_patterns, config_of, refuse_without_java
@@ -22,10 +25,13 @@ from ticdc_source.developer_api import (
     utc,
     visible,
 )
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.errors import OptionError, TiCDCSourceError
 
-if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.audits.report import Difference, TableAudit
+if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
+    from ticdc_lakehouse.audits.sides import Difference
+    from ticdc_lakehouse.audits.table_audit import AuditReport, TableAudit
+    from ticdc_lakehouse.syncs.config import SyncConfig
+    from ticdc_lakehouse.syncs.status import TableStatus
 
 SUMMARY = "compare the tables of a sync with TiDB, and repair them"
 _LONGEST = 60  # characters of a value that is shown
@@ -50,15 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the tables; return 1 if one is different, 2 if it cannot be told."""
-    from ticdc_lakehouse.syncs.auditing import audit_sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
-
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})
     refuse_without_java()
     try:
         report = audit_sync(
-            session_of(config),
             config,
             tables=tables,
             at=arguments.at,
@@ -87,6 +89,46 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _lines(each):
             output().print(visible(line))
     return report.exit_code
+
+
+def audit_sync(
+    config: SyncConfig,
+    *,
+    tables: Sequence[str] = (),
+    at: int | None = None,
+    repair: bool = False,
+    sample: int = _DEFAULT_SAMPLE,
+    on_table: Callable[[TableAudit], None] = lambda _: None,
+) -> AuditReport:
+    """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
+
+    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for all of them.
+    """
+    from ticdc_lakehouse.audits.table_audit import AuditReport, audit_table  # noqa: PLC0415 (they import pyspark)
+    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415
+    from ticdc_lakehouse.syncs.status import statuses_of  # noqa: PLC0415
+    from ticdc_lakehouse.syncs.time_travel import selected  # noqa: PLC0415
+    from ticdc_lakehouse.targets.sessions import in_thread  # noqa: PLC0415
+
+    tidb = config.tidb
+    if tidb is None:
+        msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
+        raise OptionError(msg)
+
+    spark = session_of(config)
+
+    def one(status: TableStatus) -> TableAudit:
+        found = audit_table(
+            spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
+        )
+        reason = None if found.reason is None else config.redact(found.reason)
+        found = replace(found, table=found.table or status.table_name, reason=reason)
+        on_table(found)
+        return found
+
+    chosen = selected(statuses_of(spark, config), tables, with_left_out=True)
+    with ThreadPoolExecutor(config.parallel, thread_name_prefix="audit") as threads:
+        return AuditReport(tables=tuple(threads.map(in_thread(spark, one), chosen)))
 
 
 def _lines(found: TableAudit) -> list[str]:

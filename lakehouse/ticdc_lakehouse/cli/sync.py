@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_source.developer_api import (
     KafkaCluster,
     Options,
@@ -33,7 +33,6 @@ from ticdc_source.developer_api import (
     file_path,
     moment,
     of_ms,
-    one_of,
     output,
     overrides_of,
     parse_table,
@@ -64,9 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
     )
-    parser.add_argument(
-        "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
-    )
+    parser.add_argument("--format", type=argument(words), metavar="FORMAT", help="delta or iceberg")
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
         "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
@@ -305,7 +302,6 @@ class Loads:
 
 
 def as_line(progress: LoadProgress) -> str:
-    """Return how far a load is, and how long it will take, if that can be said."""
     if progress.complete:
         return f"{progress.table}: loaded, {progress.rows:,} rows in {duration(progress.seconds)}"
     if progress.failed:

@@ -20,19 +20,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.steps import Loaded
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.log import append_changes
 from ticdc_lakehouse.targets.merge import COMPLETE, KEYS, OwnColumns, merge_changes
-from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
+from ticdc_lakehouse.targets.opening import existing_target, is_same, last_batch, retried
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig
 from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableFilter, TableName, duration, quoted_name, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
@@ -83,14 +82,10 @@ def load_tables(
     A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
     else may write into it before it is complete; if another writer of this package has, the rest is merged.
 
-    Args:
-        tables: and whether each heals: then the target takes TiDB's types and keys if its own are other ones, and loses
-            its rows if TiDB has no such table any more.
-        on_progress: what is called after each commit, in the thread of a table. What it raises is a warning.
-        stop: ends the load after the commits that are under way, once it returns true.
-
-    Raises:
-        TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
+    Each table says whether it heals: then the target takes TiDB's types and keys if its own are other ones, and loses
+    its rows if TiDB has no such table any more. `on_progress` is called after each commit, in the thread of a table.
+    Once `stop` returns true, the load ends after the commits that are under way. If TiDB cannot be read, or the TSO is
+    older than its GC safe point, a `TiCDCSourceError` is raised.
     """
     load = _Load(config, tidb, at, on_progress, stop)
     load.watch_garbage_collection(_WANTED_SECONDS)
@@ -347,7 +342,6 @@ class _TableLoad:
             target.update_rows({own.deleted: "true"}, f"{gone} AND NOT {quoted(own.deleted)}", CommitFacts())
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
-        """Return rows as `merge_into` would store them."""
         changes = with_time_as(read_changelog(frame), target, None)
         names = OwnColumns.of(target.properties())
         sequence = changes.column(f"{changes.prefix}sequence")

@@ -11,14 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.repair import rows_of_keys
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords, Quarantine
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
@@ -26,8 +24,8 @@ from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.log import append_changes, check_key
 from ticdc_lakehouse.targets.merge import COMPLETE, merge_changes
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
 from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Options, ddl_kind, is_of_messages, parse_table
@@ -46,13 +44,16 @@ class SyncContext:
     spark: SparkSession
     config: SyncConfig
     shared: Shared
-    redaction: Redaction
-    quarantine: Quarantine
-    views: Views
     joining: Joining
+    quarantine: Quarantine = field(init=False)
+    views: Views = field(init=False)
     # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
+
+    def __post_init__(self) -> None:
+        """Make what it shares."""
+        self.quarantine, self.views = Quarantine(self.config), Views(self.config)
 
     def step(self, status: TableStatus, event: Event) -> Step:
         return step(status, event, Rules.of(self.config, status), now_text())
@@ -61,8 +62,7 @@ class SyncContext:
         return KeptRecords(self.spark, self.config.checkpoint, table)
 
     def reason(self, error: Exception) -> str:
-        """Return why a table is set aside, without secrets."""
-        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+        return self.config.redact(text_of(error))[:_LONGEST_REASON]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ class Outcome:
 
 
 def summed(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what became of a table whose records were replayed in several parts."""
     return Outcome(
         outcomes[-1].status,
         images=sum(each.images for each in outcomes),
@@ -151,7 +150,7 @@ class MicroBatch:
             return self._write_readable(status, error)
 
     def _needs_load(self, status: TableStatus) -> bool:
-        """Return whether a table must be loaded before its changes are written.
+        """Whether a table must be loaded before its changes are written.
 
         It need not, if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, or if TiDB has no
         such table.
@@ -299,7 +298,7 @@ class MicroBatch:
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 beside = replace(written, layout=DataLayout())  # the layout is that of the table
                 append_changes(history, log_target, beside, facts, ddl=history_ddl)
-            self.context.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+            self.context.views.write(spark, table)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(
@@ -317,7 +316,7 @@ class MicroBatch:
         return Outcome(now, images=images, created=created)
 
     def _is_counted(self, status: TableStatus) -> bool:
-        """Return whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        """Whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
@@ -362,7 +361,7 @@ class MicroBatch:
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
-    """Return whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
+    """Whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None

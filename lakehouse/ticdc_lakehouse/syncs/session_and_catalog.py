@@ -24,12 +24,11 @@ import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import SUBSTITUTE
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import ENGINES
+from ticdc_lakehouse.targets.sessions import SUBSTITUTE, in_thread
 from ticdc_source.errors import OptionError
 
 _UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs

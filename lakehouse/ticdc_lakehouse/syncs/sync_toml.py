@@ -10,8 +10,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import TABLE_OPTIONS, MaintainConfig, SyncConfig, TableConfig, refuse_unknown_keys
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import OptionError
 
 if sys.version_info >= (3, 11):
@@ -97,7 +97,6 @@ class _Reader:
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
 
     def _table(self, place: str, value: object) -> TableConfig:
-        """Return the settings of a table: its keys are fields and options."""
         options = dict(_section(value, place))
         names = [one.name for one in fields(TableConfig) if one.name != "options"]
         refuse_unknown_keys(options, (*names, *TABLE_OPTIONS), place)

@@ -13,32 +13,28 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import check_tso
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import check_tso
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """The tables of a sync at one commit-ts.
+    """The tables of a sync at one commit-ts."""
 
-    Attributes:
-        commit_ts: the commit-ts: every change up to it is there, itself included, and none after it.
-        tables: a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to
-            then. A table that was created later, or has never had rows, is not among them.
-    """
-
-    commit_ts: int
+    commit_ts: int  # the commit-ts: every change up to it is there, itself included, and none after it
+    # a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to then. A
+    # table that was created later, or has never had rows, is not among them.
     tables: Mapping[str, DataFrame]
 
     @property
@@ -183,7 +179,7 @@ class _History:
         return 0 if was_loaded else self.status.complete_since or 0
 
     def is_created_after(self, commit_ts: int) -> bool:
-        """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
+        """Whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
         return commit_ts < self._created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.sessions import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import (
@@ -39,24 +41,17 @@ _TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are te
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog frame, and what its columns are.
-
-    Attributes:
-        prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
-        table: the name of the table as the field metadata has it; "" if that is lost.
-        keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
-        time_as: how TIME is stored: `micros` or `text`.
-    """
+    """A changelog frame, and what its columns are."""
 
     frame: DataFrame
-    prefix: str
+    prefix: str  # what precedes the names of its metadata columns (`metadataColumnPrefix`)
     columns: tuple[StructField, ...]
-    table: str
+    table: str  # the name of the table as the field metadata has it; "" if that is lost
+    # the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key
     keys: tuple[str, ...]
-    time_as: str = "micros"
+    time_as: str = "micros"  # how TIME is stored: `micros` or `text`
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, whatever characters it has."""
         return self.frame[quoted(name)]
 
 
@@ -78,7 +73,7 @@ def read_changelog(frame: DataFrame) -> Changelog:
 
 
 def _is_of_table(field: StructField) -> bool:
-    """Return whether field metadata says that a field is a column of the table, whatever its name."""
+    """Whether field metadata says that a field is a column of the table, whatever its name."""
     return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
 
 
@@ -102,15 +97,11 @@ class Images:
     """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
 
     `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
-
-    Attributes:
-        keys: the names of the key columns in the table, in the order of `k0`, ….
-        others: the names of the other columns, in the order of `c0`, ….
     """
 
     frame: DataFrame
-    keys: tuple[str, ...]
-    others: tuple[str, ...]
+    keys: tuple[str, ...]  # the names of the key columns in the table, in the order of `k0`, …
+    others: tuple[str, ...]  # the names of the other columns, in the order of `c0`, …
 
     def settled(self, types: Mapping[str, DataType | None]) -> Images:
         """Return the images with other types of some columns, and without those whose type is None."""
@@ -160,9 +151,8 @@ def computed_images(
     The target decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own
     type. It does not get an undecided column without a value: values that come later would not fit a default type.
 
-    Returns:
-        The images; how many there are, and how many of them say that the row is gone; which they are: other images have
-        another text; and by the name of such a column the type that the target has, None if it lacks the column.
+    Returns the images; how many there are, and how many of them say that the row is gone; a text that identifies them;
+    and by the name of such a column the type that the target has, None if it lacks the column.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changes.columns, types)
@@ -213,8 +203,7 @@ def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[
 def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
     """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
 
-    Args:
-        time_as: `micros` or `text`; None for what the target has, or `micros`.
+    Without `time_as`, it is what the target has, or `micros`.
     """
     if time_as not in (None, *_TIMES):
         msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
@@ -238,7 +227,6 @@ def time_property(time_as: str) -> dict[str, str]:
 
 
 def committed_at(sequence: Column) -> Column:
-    """Return the time of a commit, by the `_sequence` of a change."""
     return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
 
 
@@ -284,11 +272,7 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
     """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
 
     A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
-    have more digits.
-
-    Args:
-        column: the column, as SQL.
-        wanted: the other type; None for leaving the column out.
+    have more digits. If `wanted` is None, the column is left out.
     """
     if not _are_decimals(given, wanted):
         return F.count(F.expr(column))
@@ -307,6 +291,12 @@ def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
     return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
 
 
+def rows_without(rows: DataFrame, existing: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows that differ from each existing one in some of the columns; NULL equals NULL."""
+    same = (F.col(f"here.{column}").eqNullSafe(F.col(f"there.{column}")) for column in columns)
+    return rows.alias("here").join(existing.alias("there"), reduce(and_, same), "left_anti")
+
+
 def comment_of(changes: Changelog, field: StructField) -> str | None:
     """Return the comment of a column, if the field metadata has one; of a TIME, what its number is.
 
@@ -319,5 +309,4 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 
 
 def keys_as_text(keys: Sequence[str]) -> str:
-    """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))

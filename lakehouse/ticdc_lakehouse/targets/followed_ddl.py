@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.targets.column_types import common_type, holds_all, literal
 from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
-from ticdc_lakehouse.targets.literals import literal
-from ticdc_lakehouse.targets.repeats import same_table
+from ticdc_lakehouse.targets.opening import same_table
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import (
     Added,
     ColumnType,
@@ -57,7 +56,6 @@ class DestructiveDDL(Enum):
 
     @classmethod
     def of(cls, word: str) -> DestructiveDDL:
-        """Return the policy of a word."""
         try:
             return cls(word)
         except ValueError:
@@ -66,19 +64,14 @@ class DestructiveDDL(Enum):
             raise OptionError(msg) from None
 
     def go_on(self, what: str) -> bool:
-        """Return whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
+        """Whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
         if self is DestructiveDDL.WARN:
             warn(what)
         return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
 
 
 def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
-    """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`.
-
-    Args:
-        word: `fail` or `warn`.
-        policy: what is done about events that remove rows; `FAIL` means the same here.
-    """
+    """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`."""
     if word not in ("fail", "warn"):
         msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
         raise OptionError(msg)
@@ -93,34 +86,24 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReader:
-    """Reads the DDL events of a table, and what they do to a target.
-
-    Attributes:
-        columns: the types of its columns, by lower-case name; None if it does not exist.
-        policy: what is done about events that remove rows.
-        doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
-        is_emptied: returns whether the target has no rows that are newer than a commit-ts.
-        has_rows: returns whether the target has rows after a commit-ts and up to another one.
-        has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
-            one; None for any.
-        is_log: whether the target is a log, whose rows stay as they are.
-    """
+    """Reads the DDL events of a table, and what they do to a target."""
 
     target: Target
-    columns: Mapping[str, DataType] | None
-    policy: DestructiveDDL
+    columns: Mapping[str, DataType] | None  # the types of its columns, by lower-case name; None if it does not exist
+    policy: DestructiveDDL  # what is done about events that remove rows
+    # is told what an event does to older rows that only TiDB knows; it may raise an error
     doubts: Callable[[str], None] = field(default=warn)
+    # returns whether the target has no rows that are newer than a commit-ts
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    # returns whether the target has rows after a commit-ts and up to another one
     has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
+    # returns whether the changes that come with the events have rows after a commit-ts and up to another one; None for
+    # any
     has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
-    is_log: bool = False
+    is_log: bool = False  # whether the target is a log, whose rows stay as they are
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
-        """Return the state after DDL events, oldest first. What was done before is not done again.
-
-        Args:
-            state: the state before; an empty one if the target does not exist.
-            events: DDL events of the table.
+        """Return the state after DDL events of the table, oldest first. What was done before is not done again.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -242,11 +225,7 @@ class DDLReader:
         return replace(state, altered=(*state.altered, commit_ts))
 
     def _added(self, state: DDLState, event: DDLEvent, change: Added) -> str | None:
-        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that.
-
-        Raises:
-            TargetError: the target has a column of the name that cannot have it.
-        """
+        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that."""
         column, natural, unknown = change.column, self._natural(change.type), change.unknown
         if (event.commit_ts or 0) <= (state.truncated_ts or 0):
             return change.value
@@ -269,11 +248,7 @@ class DDLReader:
         return value
 
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
-        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
-
-        Raises:
-            TargetError: the target cannot give its column the type.
-        """
+        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows."""
         if event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0):
             return
         origin, is_new = state.origin(column)
@@ -300,17 +275,13 @@ class DDLReader:
         return None if there is None or self._is_empty(state) else there
 
     def _is_empty(self, state: DDLState) -> bool:
-        """Return whether there is no target, or an event has removed all its rows."""
+        """Whether there is no target, or an event has removed all its rows."""
         return self.columns is None or (state.truncated_ts is not None and self.is_emptied(state.truncated_ts))
 
     def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
-        """Return whether the target can have the values of a type in a column.
+        """Whether the target can have the values of a type in a column, by its name after the event.
 
-        Args:
-            column: the column, by its name after the event.
-            there: its type in the target; that of the column that it was before, if it is renamed.
-            old: its MySQL type; None if that is not known.
-            new: its MySQL type after the event.
+        `there` is its type in the target or, if it is renamed, that of the column that it was before.
         """
         natural = self._natural(new)
         if natural is None:  # such values cannot be read
@@ -389,7 +360,7 @@ def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
 
 
 def _is_copy(state: DDLState, event: DDLEvent) -> bool:
-    """Return whether TiCDC has sent an event again: its types and keys may be gone since.
+    """Whether TiCDC has sent an event again: its types and keys may be gone since.
 
     An event that only its place orders is a copy if its time is before that of an ALTER TABLE that is known, because a
     topic partition has the events of a table in order.

@@ -6,10 +6,10 @@ import datetime
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.merge import DELETES, OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target, in_own_session
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import of_time

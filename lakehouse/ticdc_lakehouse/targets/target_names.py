@@ -6,7 +6,7 @@ import re
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -26,7 +26,6 @@ def parts_of(name: str) -> list[str]:
 
 
 def bare(part: str) -> str:
-    """Return a part of a name without its quotes."""
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
@@ -74,7 +73,6 @@ def check_session_catalog(spark: SparkSession, name: str) -> None:
 
 
 def deleted_keys_of(target: str) -> str:
-    """Return the name of the table with the keys that hard deletes removed from a target."""
     return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
 

@@ -79,7 +79,6 @@ class TiDBConfig:
         return Session(Options.of({**self.options(), "snapshot": "only"}))
 
     def now(self) -> int:
-        """Return TiDB's TSO of this moment: everything that was committed before can be read as of it."""
         with _refused(), self._session() as session:
             return session.now()
 
@@ -94,7 +93,6 @@ class TiDBConfig:
         return None if kept is None else (kept, kept - (physical_ms(now) - physical_ms(at)) / 1000)
 
     def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
-        """Return the tables as of a TSO that patterns select, by name; no views."""
         with _refused(), self._session() as session:
             return base_tables(session, selected, at)
 
@@ -134,11 +132,9 @@ class SnapshotTable(TableRows):
         return replace(self, condition=condition, computed=texts).frame(spark, rank=rank, index=index)
 
     def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:
-        """Return texts that TiDB computes of the rows that meet a condition, and nothing else."""
         return replace(self, columns=(), condition=condition, computed=texts).frame(spark).select(*texts)
 
     def answer(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Return what TiDB answers to a question about the same moment."""
         with self.session(answer_s=_READS_ALL_S) as session:
             return session.rows(sql)
 

@@ -1,4 +1,4 @@
-"""Defaults, as MySQL writes them, → literals of Spark SQL for a column of a target."""
+"""Types of columns that change: which one holds the values of two; and MySQL's defaults → Spark's SQL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,142 @@ from pyspark.sql import types as spark
 
 from ticdc_source.developer_api import ColumnType, loads
 
+_INTEGERS: tuple[type[spark.DataType], ...] = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
+# Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
+_DIGITS: dict[type[spark.DataType], int] = {**dict.fromkeys(_INTEGERS, 10), spark.LongType: 20}
+_MOST_DIGITS = 38
+
+
+def common_type(first: spark.DataType, second: spark.DataType) -> spark.DataType | None:
+    """Return the narrowest type that holds all values of both types; None if there is none, or only text."""
+    if _holds(first, second):
+        return first
+    if _holds(second, first):
+        return second
+    one, other = _as_decimal(first), _as_decimal(second)
+    if one is None or other is None:
+        return None
+    scale = max(one.scale, other.scale)
+    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return spark.DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
+
+
+def _as_decimal(type_: spark.DataType) -> spark.DecimalType | None:
+    if isinstance(type_, spark.DecimalType):
+        return type_
+    digits = _DIGITS.get(type(type_))
+    return None if digits is None else spark.DecimalType(digits, 0)
+
+
+def _holds(wide: spark.DataType, narrow: spark.DataType) -> bool:
+    if wide == narrow:
+        return True
+    kinds = (type(wide), type(narrow))
+    if all(kind in _INTEGERS for kind in kinds):
+        return _INTEGERS.index(kinds[0]) >= _INTEGERS.index(kinds[1])
+    if isinstance(wide, spark.DoubleType):
+        return isinstance(narrow, (spark.FloatType, spark.ByteType, spark.ShortType, spark.IntegerType))
+    if isinstance(wide, spark.TimestampNTZType):
+        return isinstance(narrow, spark.DateType)
+    number = _as_decimal(narrow)
+    if isinstance(wide, spark.DecimalType) and number is not None:
+        return wide.scale >= number.scale and wide.precision - wide.scale >= number.precision - number.scale
+    return False
+
+
+def delta_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
+    return old != new and _holds(new, old)
+
+
+def iceberg_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
+    """Iceberg keeps the scale of a decimal."""
+    if isinstance(old, spark.DecimalType) and isinstance(new, spark.DecimalType):
+        return old.scale == new.scale and old.precision < new.precision
+    return (type(old), type(new)) in {(spark.IntegerType, spark.LongType), (spark.FloatType, spark.DoubleType)}
+
+
+# MySQL types
+
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_BYTES = {"tiny": 2**8 - 1, "": 2**16 - 1, "medium": 2**24 - 1, "long": 2**32 - 1}  # of TEXT and BLOB
+_EXACT = {"float": 2**24, "double": 2**53}  # integers up to it are values of the type
+_LAST_YEAR = 2155
+
+
+def holds_all(wide: ColumnType, narrow: ColumnType) -> bool:
+    """Whether every value of one MySQL type is a value of the other, and TiDB converts none of them."""
+    if wide == narrow:
+        return True
+    families = (wide.family, narrow.family)
+    if "float" in families:
+        return _holds_as_float(wide, narrow)
+    if families == ("number", "number"):
+        bounds, needed = _bounds(wide), _bounds(narrow)
+        if bounds is None or needed is None or wide.name == "year":
+            return False
+        return bounds[0] <= needed[0] and bounds[1] >= needed[1] and (wide.scale or 0) >= (narrow.scale or 0)
+    if families[0] != families[1] or not families[0]:
+        return False
+    if families[0] in ("text", "binary"):
+        return _holds_as_text(wide, narrow)
+    if families[0] in ("enum", "set"):
+        labels, needed_labels = wide.labels or (), narrow.labels or ()
+        return bool(needed_labels) and labels[: len(needed_labels)] == needed_labels
+    if "date" in (wide.name, narrow.name):
+        return wide.name == "datetime"
+    least = 1 if families[0] == "bit" else 0
+    return (wide.length or least) >= (narrow.length or least)
+
+
+def _bounds(type_: ColumnType) -> tuple[int, int] | None:
+    """The smallest and the largest whole number of a type."""
+    if type_.name == "year":
+        return 0, _LAST_YEAR
+    if type_.name == "decimal":
+        largest = 10 ** ((type_.length or 10) - (type_.scale or 0)) - 1
+        return (0 if type_.unsigned else -largest), largest
+    bits = _BITS.get(type_.name)
+    if bits is None:
+        return None
+    return (0, 2**bits - 1) if type_.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _holds_as_float(wide: ColumnType, narrow: ColumnType) -> bool:
+    if wide.unsigned and not narrow.unsigned:
+        return False
+    if narrow.family == "float":
+        return wide.name in ("double", narrow.name)
+    bounds = None if narrow.scale else _bounds(narrow)
+    return bounds is not None and max(-bounds[0], bounds[1]) <= _EXACT.get(wide.name, 0)
+
+
+def _holds_as_text(wide: ColumnType, narrow: ColumnType) -> bool:
+    """A CHAR loses its spaces at the end, and a BINARY is padded."""
+    if wide.name == "char":
+        return narrow.name == "char" and (wide.length or 1) >= (narrow.length or 1)
+    if wide.name == "binary":
+        return False
+    if wide.length is not None and narrow.length is not None:
+        return wide.length >= narrow.length
+    at_most = 4 if wide.family == "text" and narrow.length is not None else 1  # bytes of a character
+    needed = _longest(narrow)
+    longest = _longest(wide)
+    return longest is not None and needed is not None and longest >= needed * at_most
+
+
+def _longest(type_: ColumnType) -> int | None:
+    """The length of a type in its own unit: characters of VARCHAR, bytes of the others."""
+    kind = type_.name.removesuffix("text").removesuffix("blob")
+    if kind != type_.name:
+        return _BYTES.get(kind)
+    return type_.length if type_.length is not None else (1 if type_.name in ("char", "binary") else None)
+
+
+# Defaults → literals of Spark SQL
+
 NULL = "NULL"
 _SIMPLE_TEXT = re.compile(r"[\w .,:;+=@#/()\[\]-]*", re.ASCII)
-_BITS = re.compile(r"([bx])'([0-9A-Fa-f]*)'", re.IGNORECASE)
+_BITS_TEXT = re.compile(r"([bx])'([0-9A-Fa-f]*)'", re.IGNORECASE)
 # Other texts of a date, such as one with two digits of the year, mean what MySQL's settings and version say.
 _DATE = re.compile(
     r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?", re.ASCII
@@ -20,7 +153,7 @@ _DATE = re.compile(
 _DIGITS_OF_A_DATE = re.compile(r"(\d{4})()(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d)()())?", re.ASCII)
 _DURATION = re.compile(r"(-?)(?:(\d+) )?(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?", re.ASCII)
 _DIGITS_OF_A_YEAR = 4
-_DIGITS = Context(prec=100)
+_EXACTLY = Context(prec=100)
 
 
 def text_literal(text: str) -> str:
@@ -33,13 +166,8 @@ def text_literal(text: str) -> str:
 def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_zone: str = "UTC") -> str:
     """Return a default as an expression of Spark SQL that has the type of the target's column.
 
-    Args:
-        value: the default, as MySQL writes it without quotes; None for NULL.
-        type_: the column's MySQL type.
-        time_zone: the zone of a TIMESTAMP's text.
-
-    Raises:
-        ValueError: the text is not a value of these types.
+    `value` is as MySQL writes it without quotes, None for NULL; `time_zone` is that of a TIMESTAMP's text. A
+    `ValueError` says that the text is not a value of these types.
     """
     name = target.simpleString()
     try:
@@ -53,7 +181,7 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
 
 def _plain(value: str, type_: ColumnType) -> str | None:
     """Return the value that a text of this type stands for; None for a zero date, as `zeroDate` has it."""
-    bits = _BITS.fullmatch(value)
+    bits = _BITS_TEXT.fullmatch(value)
     if bits and type_.family not in ("text", "binary"):
         value = str(int(bits[2] or "0", 2 if bits[1].lower() == "b" else 16))
     if type_.labels is not None and type_.family == "enum":
@@ -79,7 +207,6 @@ def _year(value: str) -> str:
 
 
 def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone: str) -> str:
-    """Return the expression, before it is cast."""
     match target:
         case spark.BooleanType():
             return "true" if _number(value, type_) else "false"
@@ -88,7 +215,7 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
         case spark.IntegralType():
             return f"'{_number(value, type_).to_integral_value(ROUND_HALF_UP)}'"
         case spark.DecimalType():
-            number = _number(value, type_).quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP, _DIGITS)
+            number = _number(value, type_).quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP, _EXACTLY)
             if len(number.as_tuple().digits) > target.precision:
                 raise ValueError(value)
             return f"'{number:f}'"
@@ -117,7 +244,6 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
 
 
 def _number(value: str, type_: ColumnType) -> Decimal:
-    """Return a number; the index of an ENUM's label, the bits of a SET's."""
     labels = [label.lower() for label in type_.labels or ()]
     if labels and type_.family == "enum":
         return Decimal(labels.index(value.lower()) + 1)
@@ -127,7 +253,7 @@ def _number(value: str, type_: ColumnType) -> Decimal:
 
 
 def _text(value: str, type_: ColumnType) -> str:
-    bits = _BITS.fullmatch(value)
+    bits = _BITS_TEXT.fullmatch(value)
     if bits and type_.family == "text":
         return _from_bits(bits).decode()
     if type_.labels is not None and type_.family == "set":  # in the order in which they are declared, each once
@@ -136,13 +262,13 @@ def _text(value: str, type_: ColumnType) -> str:
             raise ValueError(value)
         return ",".join(label for label in type_.labels if label.lower() in chosen)
     if type_.name == "decimal" and type_.length is not None:
-        return f"{Decimal(value).quantize(Decimal(1).scaleb(-(type_.scale or 0)), ROUND_HALF_UP, _DIGITS):f}"
+        return f"{Decimal(value).quantize(Decimal(1).scaleb(-(type_.scale or 0)), ROUND_HALF_UP, _EXACTLY):f}"
     return value
 
 
 def _bytes(value: str, type_: ColumnType) -> bytes:
     """Return bytes; those of a BINARY are padded to its length, as TiDB does."""
-    bits = _BITS.fullmatch(value)
+    bits = _BITS_TEXT.fullmatch(value)
     data = _from_bits(bits) if bits else value.encode()
     return data.ljust(type_.length or 0, b"\0") if type_.name == "binary" else data
 
@@ -192,7 +318,6 @@ def _interval(value: str, type_: ColumnType) -> str:
 
 
 def _clock(value: str, type_: ColumnType) -> str:
-    """Return a TIME as targets store it as text."""
     total = _microseconds(value, type_)
     seconds, micros = divmod(abs(total), 1_000_000)
     digits = type_.length or 0
@@ -201,7 +326,6 @@ def _clock(value: str, type_: ColumnType) -> str:
 
 
 def _microseconds(value: str, type_: ColumnType) -> int:
-    """Return a TIME as targets store it as a number."""
     match = _DURATION.fullmatch(value)
     if match is None:
         raise ValueError(value)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_lakehouse
-from ticdc_lakehouse.common.verbatim import SUBSTITUTE, run_sql, verbatim, with_verbatim_sql
+from ticdc_lakehouse.targets.sessions import SUBSTITUTE, run_sql, verbatim, with_verbatim_sql
 
 SETTING, CANARY = "spark.ticdc.canary", "sesame"
 NAME = "${spark.ticdc.canary} ${env:PATH} ${system:java.home}"

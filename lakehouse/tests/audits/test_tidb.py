@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.tests.targets.conftest import quick
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig, check_tso
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig, check_tso
 from ticdc_source.errors import AccessRefusedError, OptionError, TiCDCSourceError
 from ticdc_source.options.options import Options
 from ticdc_source.schema.model import Column, ColumnFacts
