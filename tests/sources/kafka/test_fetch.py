@@ -21,7 +21,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.client import UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
@@ -84,6 +84,7 @@ class StubClient(StandIn):
     """A client whose consumer and log bounds are given."""
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
+        super().__init__()
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
         self.lookups = 0
         self.ids: list[str] = []  # of any topic, at one look after the other

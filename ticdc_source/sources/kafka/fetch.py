@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
@@ -18,20 +19,15 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
+from ticdc_source.sources.kafka.answers import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.sources.kafka.batches.cut import between
-from ticdc_source.sources.kafka.client import (
-    Client,
-    Connect,
-    LogTruncatedError,
-    OffsetOutOfRangeError,
-    PartitionReader,
-    RetryingClient,
-    UnknownPartitionsError,
-)
-from ticdc_source.sources.kafka.kafka_python.connect import connect
+from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher
+
+if TYPE_CHECKING:
+    from ticdc_source.sources.kafka.kafka_python.connect import Client, PartitionReader
 
 # The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
 # hold no records ends soon.

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
 from ticdc_source.options.kafka_client import client_settings
@@ -14,18 +14,14 @@ from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
-from ticdc_source.sources.kafka.client import (
-    BrokerFacts,
-    Client,
-    Connect,
-    RetryingClient,
-    Topic,
-    UnknownPartitionsError,
-)
-from ticdc_source.sources.kafka.kafka_python.connect import connect
+from ticdc_source.sources.kafka.answers import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets
+
+if TYPE_CHECKING:
+    from ticdc_source.sources.kafka.kafka_python.connect import Client
 
 DATA_LOSS = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was "

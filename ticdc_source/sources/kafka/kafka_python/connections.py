@@ -18,25 +18,21 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 import kafka.errors
 import pyarrow as pa
 from kafka.future import Future
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.parser import KafkaProtocol
 
-from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.kafka_python import library
-
-_SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
-
-
-def setup_times(settings: ClientSettings) -> library.Settings:
-    """Return the times to set up a connection that are given; `KafkaConsumer` does not know them."""
-    times = {name: getattr(settings, name) for name in _SETUP_TIMES}
-    return {name: ms for name, ms in times.items() if ms is not None}
+NodeId: TypeAlias = int | str  # a broker's number, or the name of a bootstrap server
+Node: TypeAlias = Any  # its `host` and `port`
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
@@ -46,31 +42,31 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         accepted: the nodes that have taken a connection as brokers do, with the login if there is one.
     """
 
-    def __init__(self, net: library.Network, **settings: object) -> None:
+    def __init__(self, net: NetworkSelector, **settings: object) -> None:
         super().__init__(net, **settings)
-        self.accepted: set[library.NodeId] = set()
-        self._failed_at: dict[library.NodeId, float] = {}
+        self.accepted: set[NodeId] = set()
+        self._failed_at: dict[NodeId, float] = {}
         self._transports: WeakSet[_ReceivesAnswers] = WeakSet()
         self.cluster.config["allow_auto_create_topics"] = False
 
-    def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
+    def get_connection(self, node_id: NodeId, *args: object, **kwargs: object) -> KafkaConnection:
         is_new = node_id not in self._conns
         if not self.bootstrapped:  # a failure would start kafka-python's own bootstrap beside ours
             kwargs["refresh_metadata_on_err"] = False
-        connection: library.Connection = super().get_connection(node_id, *args, **kwargs)
+        connection = super().get_connection(node_id, *args, **kwargs)
         if is_new:
             connection.init_future.add_callback(lambda _: self.accepted.add(node_id))
             connection.init_future.add_errback(lambda _: self.failed(node_id))
             connection.close_future.add_errback(lambda _: self.failed(node_id))
         return connection
 
-    def failed(self, node_id: library.NodeId) -> None:
+    def failed(self, node_id: NodeId) -> None:
         self._failed_at[node_id] = time.monotonic()
 
-    def answered(self, node_id: library.NodeId) -> None:
+    def answered(self, node_id: NodeId) -> None:
         self._failed_at.pop(node_id, None)
 
-    def nodes(self) -> list[library.NodeId]:
+    def nodes(self) -> list[NodeId]:
         """Return the nodes that any request can be sent to, the most promising one first.
 
         Brokers come before bootstrap servers, connected ones before others, and last those that failed, the one that
@@ -83,7 +79,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             node.node_id for node in (*random.sample(brokers, len(brokers)), *random.sample(servers, len(servers)))
         ]
 
-        def rank(node_id: library.NodeId) -> tuple[float, bool, bool]:
+        def rank(node_id: NodeId) -> tuple[float, bool, bool]:
             connection = self._conns.get(node_id)
             is_connected = connection is not None and connection.connected and not connection.paused
             is_idle = connection is None or not connection.in_flight_requests
@@ -91,15 +87,15 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
         return sorted(nodes, key=rank)
 
-    def least_loaded_node(self) -> library.NodeId | None:
+    def least_loaded_node(self) -> NodeId | None:
         """Return the node for one of kafka-python's own requests; its own choice may be one that has just failed."""
         return next((node for node in self.nodes() if not self._is_unready(node)), None)
 
-    def _is_unready(self, node_id: library.NodeId) -> bool:
+    def _is_unready(self, node_id: NodeId) -> bool:
         connection = self._conns.get(node_id)
         return bool(connection is not None and connection.paused) or self.connection_delay(node_id) > 0
 
-    def address(self, node_id: library.NodeId) -> str:
+    def address(self, node_id: NodeId) -> str:
         node = self.cluster.broker_metadata(node_id)
         return str(node_id) if node is None else f"{node.host}:{node.port}"
 
@@ -117,7 +113,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
                 transport._sock.close()  # noqa: SLF001
 
-    async def _build_transport(self, node: library.Node, timeout_at: float | None = None) -> KafkaTCPTransport:
+    async def _build_transport(self, node: Node, timeout_at: float | None = None) -> KafkaTCPTransport:
         sock = await self._connected_socket(node, timeout_at)
         transport_class, tls = _Transport, {}
         if self.ssl_enabled:
@@ -139,7 +135,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             raise kafka.errors.KafkaConnectionError(msg) from error
         return transport
 
-    async def _connected_socket(self, node: library.Node, timeout_at: float | None) -> socket.socket:
+    async def _connected_socket(self, node: Node, timeout_at: float | None) -> socket.socket:
         """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
         sockets = KafkaNetSocket(self.config["proxy_url"])
         failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
@@ -160,12 +156,10 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
                 return connected
         raise failure
 
-    def _addresses(self, sockets: KafkaNetSocket, node: library.Node) -> Sequence[library.Address]:
+    def _addresses(self, sockets: KafkaNetSocket, node: Node) -> Sequence[Any]:
         """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
-        addresses: Sequence[library.Address]
         if self.config["proxy_url"] is not None:  # which may resolve it
-            addresses = sockets.dns_lookup(node.host, node.port)
-            return addresses
+            return list(sockets.dns_lookup(node.host, node.port))
         try:
             return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         except socket.gaierror as error:
@@ -179,7 +173,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 class _ReceivesAnswers:
     """What both transports do otherwise than kafka-python's."""
 
-    _protocol: library.Connection
+    _protocol: KafkaConnection
     _sock: socket.socket | None
     _receiver: Receiver | None = None
 
@@ -208,7 +202,7 @@ class Receiver:
     the parser's `receive_bytes`; nothing may have arrived yet.
     """
 
-    def __init__(self, parser: library.Parser) -> None:
+    def __init__(self, parser: KafkaProtocol) -> None:
         self._parser = parser
         parser.receive_bytes = self._responses
         self._size = memoryview(bytearray(_SIZE_BYTES))

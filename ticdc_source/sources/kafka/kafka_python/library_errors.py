@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import kafka.errors
 
 from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.sources.kafka.client import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.sources.kafka.patience import Cause
 
 
@@ -65,7 +65,7 @@ def our_errors(servers: str) -> Iterator[None]:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether another try, at whichever server, fails in the same way."""
+    """Whether another try fails in the same way, at whichever server."""
     return isinstance(error, _FINAL) or _UNTRUSTED in str(error)
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import kafka.errors
-from kafka import IsolationLevel
+from kafka import IsolationLevel, KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.record.legacy_records import LegacyRecordBatch
 
@@ -23,7 +24,6 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
-from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 
 _MAGIC = 16  # where the message format is written
@@ -55,7 +55,7 @@ class Slice:
         limits: SliceLimits,
         fetch_offset: int,
         tp: TopicPartition,
-        records: library.MemoryRecords,
+        records: Any,  # noqa: ANN401 (kafka-python's `MemoryRecords`)
         key_deserializer: object = None,  # noqa: ARG002 (kafka-python's interface, down to the names)
         value_deserializer: object = None,  # noqa: ARG002
         check_crcs: bool = True,  # noqa: FBT001, FBT002
@@ -141,7 +141,7 @@ class BatchReader:
     Nothing else may use the consumer.
     """
 
-    def __init__(self, consumer: library.Consumer, limits: FetchSettings, servers: str) -> None:
+    def __init__(self, consumer: KafkaConsumer, limits: FetchSettings, servers: str) -> None:
         self._consumer = consumer
         self._servers = servers
         self._slices = SliceLimits(limits, 0, consumer.highwater)
@@ -160,6 +160,18 @@ class BatchReader:
             self._consumer.seek(self._topic_partition, offset)
 
     def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
+        """Wait for records.
+
+        Returns:
+            chunks (None if no record arrived), and the offset behind them. That offset may be higher than the last
+            record's, and may rise without a record. The chunks are cut while they are iterated over.
+
+        Raises:
+            OffsetOutOfRangeError, LogTruncatedError: as they say.
+            DecodeError: a record batch is damaged; without an address. Also while the chunks are iterated over, which
+                may raise whatever a parser raises on bytes that are no records.
+            TiCDCSourceError: any other failure.
+        """
         with our_errors(self._servers):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=1)  # one iterator
             position = self._consumer.position(self._topic_partition, timeout_ms=0)
