@@ -14,7 +14,7 @@ import pytest
 from tests.support.captured import load, make_options
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiCDCSourceError
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.sources.registries.lookup import schema_text
+from ticdc_source.sources.schema_registry import schema_text
 
 SCHEMA = '{"type":"record","name":"t","namespace":"default.d","fields":[]}'
 FOUND = 200, json.dumps({"schema": SCHEMA}).encode()

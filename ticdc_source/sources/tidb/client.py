@@ -8,24 +8,26 @@ Errors say what to do, and hold no password.
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import re
 import ssl
 import struct
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
-from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.kernels.arrays import Binaries, Spans
+from ticdc_source.kernels.native import native
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import utc
-from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, row_blocks
 
 if TYPE_CHECKING:
     import pymysql
@@ -36,7 +38,7 @@ _T = TypeVar("_T")
 _SUPPORTED = ((1, 2), (1, 3))  # PyMySQL: from the first on, and before the second
 _CONNECT_S = 10  # to connect, and for each answer while logging in
 _ANSWER_S = 300  # for the next bytes of an answer: TiDB may have to sort a range before its first row
-_RECEIVED = 1 << 20  # bytes to ask the socket for
+_BUFFER = 1 << 20  # bytes that may have arrived and wait to be read
 _RETRIES = 3  # after a lost connection, without a row in between
 _PAUSE_S = 1.0
 _ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
@@ -57,6 +59,12 @@ _COLLECTED = re.compile(r"GC life time is shorter|older than (?:the )?GC safe ?p
 _NO_MYSQL = (ValueError, LookupError, struct.error, AssertionError)  # PyMySQL's, when a greeting is none
 _GO_DURATION, _UNIT_S = re.compile(r"([\d.]+)(h|ms|m|s)"), {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _UNKNOWN_VARIABLE = 1193
+
+# A packet of a result: u24le length, u8 sequence number, payload (MySQL's client/server protocol, "MySQL Packets").
+_HEADER, _LARGEST = 4, 0xFFFFFF  # a payload of the largest length goes on in the next packet
+_END, _ERROR = 0xFE, 0xFF
+_SHORTEST_LONG_CELL = 9  # bytes of a row that begins with a cell of 16 MiB or more: fewer end the result
+_BOUNDS = 8  # bytes of the bounds of a row
 _FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
 
 
@@ -203,15 +211,11 @@ class Session(AbstractContextManager["Session"]):
             connection.query(sql, unbuffered=True)
             result, connection._result = connection._result, None  # noqa: SLF001 (the rows are read here, not there)
             result.unbuffered_active, result.connection = False, None
-            read = connection._rfile.read1  # noqa: SLF001
-            yield from row_blocks(lambda: read(_RECEIVED), size, most, uses_native=uses_native)
+            yield from row_blocks(connection, size, most, uses_native=uses_native)
             is_whole = True
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
-        except ServerError as error:
-            is_whole = True
-            raise self._refused(error.code, error.text) from None
-        except (OSError, BrokenResultError) as error:
+        except (OSError, IndexError) as error:  # PyMySQL's at a packet without bytes
             raise self._lost(str(error)) from None
         finally:
             if not is_whole:  # what is left of the answer would be taken for that to the next question
@@ -264,6 +268,7 @@ class Session(AbstractContextManager["Session"]):
             raise AccessRefusedError(msg) from None
         connection.decoders = {}  # values stay text
         connection._read_timeout = self._answer_s  # noqa: SLF001 (the socket's, from the next answer on)
+        connection._rfile = io.BufferedReader(connection._rfile.detach(), _BUFFER)  # noqa: SLF001 (for `row_blocks`)
         return connection
 
     @cached_property
@@ -364,3 +369,71 @@ def _pymysql() -> ModuleType:
         msg = f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
         raise AccessRefusedError(msg)
     return pymysql
+
+
+class _Cut(NamedTuple):
+    """What `cut_packets` of native code returns, too: the bounds of rows, and the index behind the last one."""
+
+    bounds: bytes
+    after: int
+
+
+def cut_packets(data: bytes, base: int) -> _Cut:
+    """Find the row packets in the bytes of a result, up to the first that is cut off or no row.
+
+    `base` is added to the bounds of their payloads: two int32 for each.
+    """
+    bounds: list[int] = []
+    at, end_of_data = 0, len(data)
+    while at + _HEADER < end_of_data:
+        start = at + _HEADER
+        size = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        end = start + size
+        first = data[start]
+        if not 0 < size < _LARGEST or end > end_of_data:
+            break
+        if first == _ERROR or (first == _END and size < _SHORTEST_LONG_CELL):
+            break
+        bounds += (start + base, end + base)
+        at = end
+    return _Cut(array("i", bounds).tobytes(), at)
+
+
+def row_blocks(connection: Any, size: int, most: int, *, uses_native: bool = True) -> Iterator[Binaries]:  # noqa: ANN401
+    """Yield the rows of a result in blocks, without an object per row.
+
+    Rows are cut out of the bytes that have arrived. PyMySQL reads each packet that is cut off there, has 16 MiB or
+    more, or ends the result.
+
+    Args:
+        size: about how many bytes a block has; a single row may have more.
+        most: how many rows a block has, unless more arrive at once.
+
+    Raises:
+        pymysql.MySQLError: the server reports an error in place of a row, or the connection is lost.
+        OSError, IndexError: no bytes arrive in time; a packet has no bytes.
+    """
+    cut = cut_packets if native is None or not uses_native else native.cut_packets
+    parts, bounds, in_block, headers = list[bytes](), list[bytes](), 0, 0
+    is_whole = False
+    while not is_whole:
+        found = cut(connection._rfile.peek(), in_block)  # noqa: SLF001
+        rows = len(found.bounds) // _BOUNDS
+        if rows:
+            parts.append(connection._rfile.read(found.after))  # noqa: SLF001
+            bounds.append(found.bounds)
+            headers += rows
+            connection._next_seq_id = (connection._next_seq_id + rows) % 256  # noqa: SLF001 (compared with packets)
+        else:
+            packet = connection._read_packet()  # noqa: SLF001
+            is_whole = packet.is_eof_packet()
+            if not is_whole:
+                parts.append(packet.get_all_data())
+                bounds.append(array("i", [in_block, in_block + len(parts[-1])]).tobytes())
+        if rows or not is_whole:
+            in_block += len(parts[-1])
+        count = sum(map(len, bounds)) // _BOUNDS
+        if count and (is_whole or in_block >= size or count >= most):
+            all_bounds = memoryview(b"".join(bounds)).cast("i")
+            yield Binaries(Spans(b"".join(parts), all_bounds, in_block - headers * _HEADER))
+            parts, bounds, in_block, headers = [], [], 0, 0

@@ -22,9 +22,9 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches.cut import chunks_of
-from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
+from ticdc_source.sources.kafka.cut import chunks_of
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
+from ticdc_source.sources.kafka.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 
 _MAGIC = 16  # where the message format is written
 

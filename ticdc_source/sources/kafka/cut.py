@@ -5,16 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches.decompress import Decompressed
-from ticdc_source.sources.kafka.batches.record_batches import (
+from ticdc_source.sources.kafka.record_batches import (
     LOG_APPEND_TIME,
     Fetched,
     RecordBatch,
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
 
 _CODEC = 0x07  # of the attributes
+# By the lowest three bits of a record batch's attributes; "lz4" is Arrow's name of the frame format.
+_CODECS = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_SNAPPY = 2
+
+# snappy-java's stream: its mark, two version numbers of four bytes, then blocks with their lengths before them.
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_START, _BLOCK_LENGTH = 16, 4
+_MORE = 0x80  # a byte of a varint from here on is not its last
+_SNAPPY_RATIO = 32  # a snappy block grows to 64 bytes for each 3 at most: one that promises more is damaged
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 
 
@@ -313,3 +324,77 @@ def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
         begins.append(at)
         at += run.end - run.begin
     return b"".join([memoryview(run.data)[run.begin : run.end] for run in runs]), begins
+
+
+class Decompressed:
+    """The inside of a compressed record batch, to be read piece by piece: it may be a hundred times its size.
+
+    Arrow has all of Kafka's codecs, so nothing more need be installed. `codec` is Kafka's number.
+
+    Raises:
+        DecodeError: there is no such codec, or Arrow was built without it.
+    """
+
+    def __init__(self, codec: int, data: memoryview) -> None:
+        name = _CODECS.get(codec)
+        if name is None or not pa.Codec.is_available(name):
+            msg = f"Libraries for {name or f'compression type {codec}'} compression codec not found"
+            raise DecodeError(msg)
+        self._name = name
+        if codec == _SNAPPY:
+            self._read = partial(_whole_blocks, _snappy_blocks(data))
+        else:
+            self._read = pa.CompressedInputStream(pa.BufferReader(data), name).read
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, about `size` of them; none at the end.
+
+        Raises:
+            DecodeError: the codec does not write such bytes.
+        """
+        try:
+            return bytes(self._read(size))
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            msg = f"not {self._name}: {error}"
+            raise DecodeError(msg) from error
+
+
+def _whole_blocks(blocks: Iterator[bytes], size: int) -> bytes:
+    """Return the next bytes, about `size` of them: whole blocks only."""
+    parts: list[bytes] = []
+    while size > 0 and (part := next(blocks, None)) is not None:
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        yield _snappy(bytes(data))
+        return
+    at = _XERIAL_START
+    while at < len(data):
+        begin = at + _BLOCK_LENGTH
+        at = begin + int.from_bytes(data[at:begin], "big")
+        if at > len(data):
+            msg = "a block is cut off"
+            raise ValueError(msg)
+        yield _snappy(bytes(data[begin:at]))
+
+
+def _snappy(block: bytes) -> bytes:
+    """Decompress one block.
+
+    It begins with its decompressed size as a varint (google/snappy, format_description.txt, section 1), which is
+    checked before memory is taken for it.
+    """
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _MORE:
+            break
+    if size > _SNAPPY_RATIO * len(block):
+        msg = f"{size} bytes cannot have become {len(block)}"
+        raise ValueError(msg)
+    return bytes(pa.decompress(block, size, codec="snappy", asbytes=True))
