@@ -1,17 +1,22 @@
-"""Files in a folder that fsspec can reach. No message shows what may be secret in its URL."""
+"""Files that fsspec can reach, and their locations without what may be secret in a URL."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import re
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ticdc_source.errors import StorageUnavailableError
-from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
 _MISSING, _MISSING_ERRNOS = (FileNotFoundError, NotADirectoryError), frozenset({errno.ENOENT, errno.ENOTDIR})
-_BLOCK = 4 << 20  # bytes of a file to read at a time
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
+_USER = re.compile(r"(?s)[^/]*:.*@")
+_UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
+BLOCK = 4 << 20  # bytes of a file to read at a time
 
 
 class File(NamedTuple):
@@ -80,8 +85,8 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def blocks(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file.
+    def blocks(self, path: str, size: int) -> Iterator[bytes]:
+        """Yield the bytes of a file, so many at a time.
 
         Raises:
             FileNotFoundError: there is none.
@@ -90,11 +95,11 @@ class Folder:
         with self._our_errors(path):
             system, root = self._system()
             check_regular(system.protocol, f"{root}/{path}")
-            file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
+            file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=BLOCK)
         with file:
             while True:
                 with self._our_errors(path):
-                    block = bytes(file.read(_BLOCK))
+                    block = bytes(file.read(size))
                 if not block:
                     return
                 yield block
@@ -123,3 +128,47 @@ class Folder:
                     'pip install "ticdc-source[storage]", or pip install fsspec'
                 )
             raise StorageUnavailableError(msg) from None
+
+
+def redacted(location: str) -> str:
+    """Return a path or URL without what may be secret: user, password and query. A chain of fsspec has several URLs."""
+    return "::".join(map(_part_redacted, location.split("::")))
+
+
+def _part_redacted(part: str) -> str:
+    scheme = _SCHEME.match(part)
+    if scheme is None and part.startswith("/"):  # a path of this machine
+        return part
+    begin = "" if scheme is None else scheme[0]
+    rest = re.split("[?#]", part[len(begin) :], maxsplit=1)[0]
+    if scheme is None and not _USER.match(part):
+        return rest
+    if "@" in part and "@" not in rest and ":" in rest.partition("/")[0]:  # a password with such a character
+        return begin
+    return begin + rest.rpartition("@")[2]
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return what to say of an error of fsspec: its type, and the system's words; its text may show secrets."""
+    if isinstance(error, ImportError):  # it names the library that is missing
+        return str(error)
+    reason = error.strerror if isinstance(error, OSError) else ""
+    if isinstance(error, ValueError) and _UNKNOWN_SCHEME.fullmatch(str(error)):
+        reason = str(error)
+    return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
+
+
+def check_regular(protocol: str | Sequence[str], path: str) -> None:
+    """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
+
+    Raises:
+        OSError: it is a FIFO, a socket or a device.
+    """
+    if "file" not in protocol:  # of the storages, only a local folder has them
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # to open it says why
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file")
