@@ -331,11 +331,10 @@ def test_the_private_names_of_pymysql_are_there() -> None:
 
     first, after = client._SUPPORTED
     assert first <= pymysql.VERSION[:2] < after
-    assert callable(Connection._create_ssl_ctx)
     result = MySQLResult(None)
     assert (result.unbuffered_active, result.connection) == (False, None)
     connection = Connection(defer_connect=True, user="root")
-    assert {"_result", "_read_timeout", "decoders"} <= set(vars(connection))
+    assert {"_result", "_read_timeout", "_ssl_required", "decoders", "ssl"} <= set(vars(connection))
     assert connection._rfile is None
 
 

@@ -243,9 +243,11 @@ class Session(AbstractContextManager["Session"]):
                 raise self._explained(error) from None
 
     def _login(self) -> Any:  # noqa: ANN401
-        tls = _ssl_settings(self._options)
+        options = self._options
+        mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
+        context = _tls_context(options, mode)
         try:
-            connection = _connection_of(self._pymysql)(
+            connection = self._pymysql.connections.Connection(
                 host=self._host,
                 port=self._port,
                 user=self._user,
@@ -256,8 +258,12 @@ class Session(AbstractContextManager["Session"]):
                 read_timeout=_CONNECT_S,
                 write_timeout=_CONNECT_S,
                 program_name="ticdc-source",
-                **tls,
+                defer_connect=True,
+                ssl_disabled=True,  # so that it loads no certificates
             )
+            connection.ssl, connection.ctx = context is not None, context
+            connection._ssl_required = mode != "preferred"  # noqa: SLF001 (else it does without if TiDB has no TLS)
+            connection.connect()
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
         except _NO_MYSQL:
@@ -319,41 +325,22 @@ class Session(AbstractContextManager["Session"]):
         )
 
 
-def _ssl_settings(options: Options) -> dict[str, ssl.SSLContext | bool]:
-    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing."""
-    mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
+def _tls_context(options: Options, mode: str) -> ssl.SSLContext | None:
     if mode == "disabled":
-        return {"ssl_disabled": True}
-    if mode == "preferred":
-        return {}
+        return None
+    if mode in ("preferred", "required"):  # no certificates are loaded in vain: that takes 50 ms
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
     try:
         context = ssl.create_default_context(cafile=options.tidb_ssl_ca)
     except OSError as error:
         msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
         raise AccessRefusedError(msg) from None
     context.check_hostname = mode == "verify_identity"
-    context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
     # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return {"ssl": context}
-
-
-def _connection_of(library: ModuleType) -> Callable[..., Any]:
-    """Return the class of connections, which load no certificates in vain: that takes 50 ms.
-
-    PyMySQL does so with `ssl_mode=preferred`, also if the server has no TLS.
-    """
-
-    def context(connection: object, given: object) -> ssl.SSLContext:  # noqa: ARG001 (a method)
-        if isinstance(given, ssl.SSLContext):
-            return given
-        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-        return unverified
-
-    of_library: type = library.connections.Connection
-    made: Callable[..., Any] = type("Connection", (of_library,), {"_create_ssl_ctx": context})
-    return made
+    return context
 
 
 def _pymysql() -> ModuleType:
