@@ -29,7 +29,7 @@ class Times(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an endpoint answers."""
+    """An endpoint's answer."""
 
     status: int
     body: bytes
@@ -48,8 +48,7 @@ class Answer(NamedTuple):
 class NotAnsweredError(Exception):
     """There is no answer; the text says why, and has no secret.
 
-    Another try is likely to be in vain if that `is_permanent`; the endpoint's certificate is the reason if that
-    `is_untrusted`.
+    If it `is_permanent`, another try is likely to be in vain; if it `is_untrusted`, the certificate is the reason.
     """
 
     def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
@@ -63,11 +62,11 @@ def fetch(
     context: ssl.SSLContext | None = None,
     proxies: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
+    """Ask an endpoint and return its answer, whatever the status. No redirection is followed: it would get secrets.
 
     Args:
         context: for `https`.
-        proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
+        proxies: the URL of the proxy by scheme; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
         NotAnsweredError: there is no answer in time.
@@ -108,10 +107,9 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
 
 class _InTime(io.RawIOBase):
-    """The bytes from a socket; each read waits `read_s` at most, and none goes on after a moment.
+    """The bytes from a socket: each read waits `read_s` at most, and all of them end at a moment.
 
-    The moment is that of a monotonic clock. Python's time-outs are for each read: a byte now and then passes them for
-    ever.
+    Python's time-outs are for each read: an answer that comes in drops would pass them for ever.
     """
 
     def __init__(self, connected: socket.socket, read_s: float, ends_at: float) -> None:

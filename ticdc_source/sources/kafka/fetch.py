@@ -1,8 +1,7 @@
-"""An offset range → bounded chunks of its records.
+"""An offset range → bounded chunks of its records, by the rules of Spark's `KafkaDataConsumer`.
 
-The rules are those of Spark's `KafkaDataConsumer`: a range ends by the consumer's *position*, because its last offsets
-may hold no record (transaction markers, aborted or compacted records); records of the range that no longer exist are
-data loss; silence for too long is an error.
+A range ends by the consumer's *position*, because its last offsets may hold no record (transaction markers, aborted or
+compacted records); records of the range that no longer exist are data loss; silence for too long is an error.
 """
 
 from __future__ import annotations
@@ -85,9 +84,9 @@ class KafkaFetcher(Fetcher):
 
 
 class _FetchSize:
-    """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
+    """How many bytes a fetch asks for: `came` and `shrink` set the wanted size, and `apply` that of the connection.
 
-    `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
+    Brokers send a single record batch even if it is larger.
     """
 
     def __init__(self, client: ClientSettings) -> None:
@@ -99,7 +98,7 @@ class _FetchSize:
         self.timeout_seconds: float = client.request_timeout_ms / 1000
 
     def __str__(self) -> str:
-        """Return the size, if it has been reduced, for messages."""
+        """The size for messages, if it has been reduced."""
         return "" if self._connected == self._largest else f"; the last fetch asked for {self._connected} bytes at most"
 
     @property
@@ -113,12 +112,11 @@ class _FetchSize:
             self._connected = self._wanted
 
     def shrink(self) -> None:
-        """Want fewer bytes, if that is possible: none came in time."""
         self._wanted = min(self._connected, max(_SMALLEST_FETCH, self._connected // _SHRINK))
         self._fast = 0
 
     def came(self, seconds: float) -> None:
-        """Want more bytes, if this fetch, which was waited for so long, and those before it came fast enough."""
+        """Want more bytes if this fetch, which took so many seconds, and those before it were fast."""
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
         if self._fast >= _FAST_FETCHES:
             self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
@@ -158,7 +156,7 @@ class _RangeRead:
         self._asked_at = time.monotonic()
 
     def _reconnect(self) -> None:
-        """Fetch anew in the midst of the range. The record is not waited for while brokers are away."""
+        """Fetch anew in the middle of the range. While brokers are away, the wait for the record stands still."""
         began = time.monotonic()
         patience = self._current_patience()
         try:
@@ -174,7 +172,7 @@ class _RangeRead:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start the clock anew: the time that the caller took is not the brokers'."""
+        """Restart the clock, so that the caller's own time does not count as a wait."""
         self._waiting_since = self._looked_at = time.monotonic()
         self._wait_ms: float = _FIRST_WAIT_MS
         self._looks = 0
@@ -182,7 +180,6 @@ class _RangeRead:
         self._is_answered = True  # whether the brokers answered when they were last asked, in this wait
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the records of the range, some megabytes at a time at most."""
         end = self._range.end
         with self._addressed_errors():
             while self._expected < end:
@@ -202,7 +199,7 @@ class _RangeRead:
                     self._wait()
 
     def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
-        """Poll once; if the offset is out of range, seek to one that exists. See `PartitionReader.poll`."""
+        """Poll once; if the offset is out of range, seek to one that exists. See `BatchReader.poll`."""
         self._log_start = None
         try:
             return self._reader.poll(self._wait_ms)
@@ -214,7 +211,7 @@ class _RangeRead:
         return None, self._expected
 
     def _accepted(self, arrived: Iterator[Chunk], position: int) -> Iterator[Chunk]:
-        """Yield chunks without the records behind the end, and account for the holes in them and behind them."""
+        """Yield chunks without records behind the end, and account for the holes in and after them."""
         end = self._range.end
         for arriving in arrived:
             chunk = between(arriving, self._expected, end)
@@ -241,7 +238,7 @@ class _RangeRead:
             self._lost(f"{self._topic_partition}: offsets {missing} to {self._log_start - 1} are gone")
 
     def _continue_in_range(self) -> None:
-        """Answer 'offset out of range': report what is lost, and continue where records exist."""
+        """The offset is out of range: report what is lost, and continue where records exist."""
         bounds = self._bounds()
         if bounds is None:
             return  # reported by `_wait`, if it stays so
@@ -295,7 +292,7 @@ class _RangeRead:
         self._looked_at = time.monotonic()
 
     def _fetch_less(self) -> None:
-        """Fetch anew, with fewer bytes: on a slow link what was asked for cannot come before the client gives it up.
+        """Fetch anew with fewer bytes: on a slow link, the client gives up before a large answer has come.
 
         The connections are closed, because an answer that is under way holds up all others.
         """
@@ -305,7 +302,7 @@ class _RangeRead:
             self._reconnect()
 
     def _current_patience(self) -> Patience:
-        """Return the one deadline of this wait for all that is asked of brokers."""
+        """The one deadline of this wait, for every request to brokers."""
         if self._patience is None:
             status = f"offset {self._expected} of {self._topic_partition} has not come"
             patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
@@ -334,7 +331,7 @@ class _RangeRead:
         return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 
     def _unavailable(self, reason: str) -> KafkaUnavailableError:
-        """Return an error in Spark's words, with the whole time since the last record."""
+        """An error in Spark's words, with the whole time since the last record."""
         waited_ms = (time.monotonic() - self._progress_at) * 1000
         option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
         return KafkaUnavailableError(
@@ -347,7 +344,7 @@ class _RangeRead:
 
     @contextmanager
     def _addressed_errors(self) -> Iterator[None]:
-        """Give errors about bytes that cannot be decoded, as they come out of the block, an address."""
+        """Give errors about bytes that cannot be decoded an address."""
         try:
             yield
         except DecodeError as error:

@@ -64,7 +64,6 @@ class KafkaSource(RecordSource):
         return self._cluster.latest(topic_partitions)
 
     def existing(self) -> Iterable[TopicPartition]:
-        """Return the topic partitions that exist; a stream waits for missing topics."""
         return self._cluster.partitions(missing=True)
 
     def topic_ids(self) -> Mapping[str, str]:
@@ -106,7 +105,7 @@ _MAX_IDLE = 16
 
 
 class FetcherPool:
-    """Idle fetchers, by the settings they were made with. Safe to use from several threads."""
+    """Idle fetchers, by the settings they were made with. Thread-safe."""
 
     def __init__(self) -> None:
         # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
@@ -115,10 +114,7 @@ class FetcherPool:
 
     @contextmanager
     def borrow(self, client: ClientSettings, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
-        """Return a context with an idle fetcher for these settings, or a new one, as `fresh` demands.
-
-        The fetcher goes back to the pool at the end, unless the block failed or was abandoned.
-        """
+        """Lend an idle fetcher with these settings, or a new one; it comes back unless the block fails."""
         key = (client, settings)
         self._close_old()
         with self._lock:
