@@ -154,20 +154,18 @@ class Patience:
         is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
         is_hopeless = is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS
         is_refused = self._limit.ends_if_refused and seconds >= _REFUSED_SECONDS and self._are_all_refused
-        if self.is_over or is_hopeless or is_refused:
-            raise self.error()
-
-    def error(self) -> KafkaUnavailableError:
-        seconds = self._clock() - self._began
+        if not (self.is_over or is_hopeless or is_refused):
+            return
         limit = "more time would not help"
         if self.is_over:
             limit = f"{self._limit.option} = {self._limit.ms:.0f} ms"
         elif self._are_all_refused:
             limit = "for brokers that are starting, set kafka.bootstrap.timeout.ms"
-        return KafkaUnavailableError(
+        msg = (
             f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
             "kafka.bootstrap.servers, kafka.security.protocol and the network"
         )
+        raise KafkaUnavailableError(msg)
 
 
 class _Progress:
