@@ -75,14 +75,17 @@ def fetch(
     opener.add_handler(urllib.request.ProxyHandler(None if proxies is None else dict(proxies)))
     opener.add_handler(urllib.request.UnknownHandler())
     opener.add_handler(_Handler(times.read, time.monotonic() + times.whole, context))
+    result: Answer | NotAnsweredError
     try:
         with opener.open(request, timeout=min(times.connect, times.whole)) as response:
-            answer = Answer(response.status, response.read(_MOST_BYTES))
-    except Exception as error:  # noqa: BLE001 (what others raise may have secrets in its text)
-        raise _failure(error) from None
-    if answer.status == _PROXY_LOGIN:
-        raise _refused_by_proxy(_PROXY_LOGIN)
-    return answer
+            result = Answer(response.status, response.read(_MOST_BYTES))
+    except Exception as error:  # noqa: BLE001 (its text may have secrets, so it is no context of ours)
+        result = _failure(error)
+    if isinstance(result, Answer) and result.status == _PROXY_LOGIN:
+        result = _refused_by_proxy(_PROXY_LOGIN)
+    if isinstance(result, NotAnsweredError):
+        raise result
+    return result
 
 
 class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):

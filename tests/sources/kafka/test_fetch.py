@@ -268,7 +268,7 @@ class Unreachable(StubClient):
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:  # noqa: ARG002
         patience.failed("b:1", Cause("ECONNREFUSED"))
-        raise patience.error()
+        raise KafkaUnavailableError
 
 
 def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ class Flapping(StubClient):
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         found = super().offsets(times, patience)
         if self.lookups % 3 == 1:  # then the two of the next bounds are answered
-            raise patience.error()
+            raise KafkaUnavailableError
         return found
 
 
