@@ -51,7 +51,7 @@ class KafkaFetcher(Fetcher):
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
-        self._size = _FetchSize(client)
+        self._size = _FetchSize(self._brokers.fetch_size, client.request_timeout_ms / 1000)
 
     @property
     def library(self) -> str | None:
@@ -84,42 +84,26 @@ class KafkaFetcher(Fetcher):
 
 
 class _FetchSize:
-    """How many bytes a fetch asks for: `came` and `shrink` set the wanted size, and `apply` that of the connection.
+    """How many bytes the next fetch should ask for. Brokers send a single record batch even if it is larger."""
 
-    Brokers send a single record batch even if it is larger.
-    """
-
-    def __init__(self, client: ClientSettings) -> None:
-        largest = client.max_partition_fetch_bytes
-        self._largest: int = min(largest, client.fetch_max_bytes or largest)
-        self._wanted: int = self._largest
-        self._connected: int = self._largest  # what the connection asks for
+    def __init__(self, largest: int, timeout_seconds: float) -> None:
+        self._largest = self.wanted = largest
         self._fast = 0  # how many fetches in a row were fast
-        self.timeout_seconds: float = client.request_timeout_ms / 1000
+        self.timeout_seconds = timeout_seconds
 
     def __str__(self) -> str:
         """The size for messages, if it has been reduced."""
-        return "" if self._connected == self._largest else f"; the last fetch asked for {self._connected} bytes at most"
-
-    @property
-    def is_other(self) -> bool:
-        return self._wanted != self._connected
-
-    def apply(self, brokers: RetryingClient) -> None:
-        """Close the connections if another size is wanted; the next request connects with that size."""
-        if self.is_other:
-            brokers.fetch_at_most(self._wanted)
-            self._connected = self._wanted
+        return "" if self.wanted == self._largest else f"; the last fetch asked for {self.wanted} bytes at most"
 
     def shrink(self) -> None:
-        self._wanted = min(self._connected, max(_SMALLEST_FETCH, self._connected // _SHRINK))
+        self.wanted = min(self.wanted, max(_SMALLEST_FETCH, self.wanted // _SHRINK))
         self._fast = 0
 
     def came(self, seconds: float) -> None:
         """Want more bytes if this fetch, which took so many seconds, and those before it were fast."""
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
         if self._fast >= _FAST_FETCHES:
-            self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
+            self.wanted, self._fast = min(self._largest, _GROW * self.wanted), 0
 
 
 class _RangeRead:
@@ -151,7 +135,7 @@ class _RangeRead:
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
             return client, client.reader(rest, self._limits, patience)
 
-        self._size.apply(self._brokers)
+        self._brokers.fetch_at_most(self._size.wanted)
         self._client, self._reader = self._brokers.ask(reader, patience=patience)
         self._asked_at = time.monotonic()
 
@@ -188,7 +172,7 @@ class _RangeRead:
                     self._size.came(time.monotonic() - self._asked_at)
                     yield from self._accepted(arrived, position)
                     self._progressed()
-                    if self._size.is_other and self._expected < end:
+                    if self._size.wanted != self._brokers.fetch_size and self._expected < end:
                         self._reconnect()
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
@@ -298,7 +282,7 @@ class _RangeRead:
         """
         self._asked_at = time.monotonic()
         self._size.shrink()
-        if self._size.is_other:
+        if self._size.wanted != self._brokers.fetch_size:
             self._reconnect()
 
     def _current_patience(self) -> Patience:

@@ -43,17 +43,17 @@ class FileSettings:
 
 
 class FileCutter(Protocol):
-    """Cuts the bytes of one file into messages."""
+    """Cuts one file into messages."""
 
     @property
     def key(self) -> bytes | None:
         """The key of the messages that were cut last."""
 
     def cut(self, block: bytes) -> list[bytes]:
-        """Return the messages that are whole with these bytes of the file, which follow those of before."""
+        """Return the messages that the next bytes of the file complete."""
 
     def rest(self) -> list[bytes]:
-        """Return the messages that are left at the end of the file."""
+        """Return what is left at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class FileFormat:
     Attributes:
         extension: the end of the names of its files, with the dot.
         cutter: makes what cuts one file, given the version of its table and the settings.
-        of_schema: returns the message for a schema file, given its bytes; None if it has nothing to say. It raises
-            ValueError if that is no schema file.
-        of_checkpoint: returns the message for a checkpoint-ts.
+        of_schema: the message for the bytes of a schema file; None if it says nothing. Raises ValueError if the file is
+            none.
+        of_checkpoint: the message for a checkpoint-ts.
     """
 
     extension: str

@@ -37,7 +37,7 @@ class Folder:
         return redacted(self._location)
 
     def files(self, below: str = "") -> list[File]:
-        """Return all files, or those below a path, at any depth.
+        """All files, or those below a path, at any depth.
 
         Raises:
             StorageUnavailableError: the folder cannot be read.
@@ -57,7 +57,7 @@ class Folder:
             return []
 
     def _walk(self, start: str) -> Iterator[File]:
-        """Yield the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
+        """Yield the files below a folder. fsspec's own walk treats a folder that cannot be listed as empty."""
         system, root = self._system()
         left = [start]
         while left:
@@ -72,7 +72,7 @@ class Folder:
                     yield File(entry["name"][len(root) + 1 :], entry.get("size") or 0)
 
     def text(self, path: str) -> bytes | None:
-        """Return a small file; None if there is none.
+        """A small file; None if there is none.
 
         Raises:
             StorageUnavailableError: it cannot be read.
@@ -114,7 +114,7 @@ class Folder:
 
     @contextmanager
     def _our_errors(self, what: str) -> Iterator[None]:
-        """Translate the errors of the block: FileNotFoundError for what is not there, StorageUnavailableError else."""
+        """Translate errors to FileNotFoundError or StorageUnavailableError."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 (storages may raise anything)
@@ -131,7 +131,7 @@ class Folder:
 
 
 def redacted(location: str) -> str:
-    """Return a path or URL without what may be secret: user, password and query. A chain of fsspec has several URLs."""
+    """A path or URL (or a chain of fsspec's) without what may be secret: user, password and query."""
     return "::".join(map(_part_redacted, location.split("::")))
 
 
@@ -149,7 +149,7 @@ def _part_redacted(part: str) -> str:
 
 
 def why_unreadable(error: Exception) -> str:
-    """Return what to say of an error of fsspec: its type, and the system's words; its text may show secrets."""
+    """An error's type, and the system's words; its own text may show secrets."""
     if isinstance(error, ImportError):  # it names the library that is missing
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else ""
@@ -159,7 +159,7 @@ def why_unreadable(error: Exception) -> str:
 
 
 def check_regular(protocol: str | Sequence[str], path: str) -> None:
-    """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
+    """Refuse special files before they are opened: a FIFO would wait for a writer, and a device may be endless.
 
     Raises:
         OSError: it is a FIFO, a socket or a device.

@@ -64,7 +64,7 @@ class FileSource(RecordSource):
         """Do nothing: `protocol` compares it with the files."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
-        """Return the protocol that the names of data files tell, or of those that a stream has read; None if none does.
+        """The protocol, as existing data files, or those that a stream has read, tell by their extensions.
 
         Raises:
             OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an
@@ -131,7 +131,7 @@ class FileSource(RecordSource):
         return [OffsetRange(path, 0, 0, 1) for path in paths]
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return 0 for each schema file: a read scans them for earlier DDL."""
+        """0 for each schema file: a read scans them for earlier DDL."""
         return {place: 0 for place in topic_partitions if is_schema_file(place.topic)}
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
@@ -139,8 +139,7 @@ class FileSource(RecordSource):
         return {place: ends[place] for place in topic_partitions if place in ends}
 
     def existing(self) -> Iterable[TopicPartition]:
-        """Return nothing: files count as one."""
-        return ()
+        return ()  # files count as one
 
     def resolved_end(self) -> int:
         checkpoint = self._changefeed.last_look().checkpoint
@@ -189,10 +188,7 @@ class FileSource(RecordSource):
 
 
 class FileFetcher(Fetcher):
-    """The `Fetcher` for files. An offset of a directory is the number of a file, less 1.
-
-    DDL and watermarks become messages of the protocol, if it is known. `max_rows` is for each file.
-    """
+    """The `Fetcher` for files. DDL and watermarks become messages of the protocol, if it is known."""
 
     def __init__(
         self,

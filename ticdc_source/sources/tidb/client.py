@@ -102,7 +102,7 @@ class Session(AbstractContextManager["Session"]):
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def close(self) -> None:
-        """Close the connection, also in the middle of a result; the next question opens another."""
+        """Close the connection, even in the middle of a result; the next question opens another."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
@@ -127,7 +127,7 @@ class Session(AbstractContextManager["Session"]):
                     raise
 
     def now(self) -> int:
-        """Return TiDB's TSO of this moment: all that was committed before can be read as of it."""
+        """TiDB's TSO of this moment: everything that was committed before can be read as of it."""
 
         def asked() -> int:
             self._asked("BEGIN")
@@ -138,7 +138,7 @@ class Session(AbstractContextManager["Session"]):
         return self._retried(asked)
 
     def collected_after_s(self) -> float | None:
-        """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if for ever, or not known."""
+        """How many seconds of the past TiDB keeps (`tidb_gc_life_time`); None if unlimited or unknown."""
         try:
             ((text, is_on),) = self.rows("SELECT @@global.tidb_gc_life_time, @@global.tidb_gc_enable")
         except TiCDCSourceError:  # hidden from this user
@@ -149,7 +149,7 @@ class Session(AbstractContextManager["Session"]):
         return sum(float(number) * _UNIT_S[unit] for number, unit in parts) if parts else None
 
     def rows(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Return all rows of an answer, as MySQL's text.
+        """All rows of an answer, as MySQL's text.
 
         Raises:
             TiCDCSourceError: TiDB refuses the statement, or does not answer.
@@ -157,13 +157,13 @@ class Session(AbstractContextManager["Session"]):
         return self._retried(lambda: self._asked(sql))
 
     def blocks(self, sql: str, size: int, most: int, *, skip: int = 0, uses_native: bool = True) -> Iterator[Binaries]:
-        """Yield the row packets of an answer in blocks, as they arrive, without the first ones; see `row_blocks`.
+        """Yield the row packets of an answer after the first `skip`, in blocks, as they arrive; see `row_blocks`.
 
-        If the connection is lost, it reads on behind the rows that were yielded. So the statement says their order.
+        If the connection is lost, it goes on after the rows that were yielded. So the statement must say their order.
 
         Raises:
-            TiDBUnavailableError: the connection is lost, or no bytes arrive for a time, also after some retries.
-            TiCDCSourceError: TiDB reports another error, also in the middle of the answer.
+            TiDBUnavailableError: the connection is lost, or silent for too long, even after some retries.
+            TiCDCSourceError: TiDB reports another error, perhaps in the middle of the answer.
         """
         retries, position = 0, skip
         while True:
@@ -344,7 +344,6 @@ def _tls_context(options: Options, mode: str) -> ssl.SSLContext | None:
 
 
 def _pymysql() -> ModuleType:
-    """Return the client library."""
     try:
         pymysql = importlib.import_module("pymysql")  # an extra
     except ImportError:

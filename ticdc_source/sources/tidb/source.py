@@ -79,10 +79,7 @@ class SnapshotSource(RecordSource):
         return self._formats.of_tables
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return the ranges of the tables' rows, and those of their columns.
-
-        Each range but a table's last one has `snapshot.rowsPerRange` rows; a table without rows has none.
-        """
+        """The ranges of the tables' rows, `snapshot.rowsPerRange` in each but a table's last, and of their columns."""
         session, ranges = self._session, self.ranges_to_infer_from(batch=True)
         for name in self._tables():
             rows = self._stored(name)
@@ -94,7 +91,7 @@ class SnapshotSource(RecordSource):
     def begin(self) -> SnapshotProgress:
         """Choose the moment of a stream's snapshot, and check that all tables can be read.
 
-        It is the end of a millisecond that has passed: changes may have their time in milliseconds alone.
+        It is the end of a past millisecond, because changes may have their time only in milliseconds.
 
         Raises:
             OptionError: TiDB lacks a table, or there are several, and the output has the columns of one.
@@ -111,7 +108,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(self._tso, self._options.snapshot_rows_per_range, tables)
 
     def advance(self, progress: SnapshotProgress, most: int) -> tuple[SnapshotProgress, list[OffsetRange]]:
-        """Return how far a snapshot is after so many more ranges, and these.
+        """Plan up to `most` more ranges; return how far the snapshot is then, and these.
 
         Raises:
             DataLossError: TiDB's garbage collection has passed the moment.
@@ -136,7 +133,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(progress.tso, size, tables), ranges
 
     def between(self, before: SnapshotProgress, after: SnapshotProgress) -> list[OffsetRange]:
-        """Return the ranges that `advance` returned, also in another process, or with another size of ranges."""
+        """The ranges that `advance` returned, even in another process, or with another size of ranges."""
         ranges = []
         for name, ended in after.tables.items():
             begun = before.tables.get(name, TableProgress())
@@ -155,7 +152,7 @@ class SnapshotSource(RecordSource):
         return StoredRows(table.table, table.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
-        """Warn if TiDB soon forgets the moment. It is checked anew when the session goes there from the present."""
+        """Warn if TiDB will soon forget the moment; going there from the present makes TiDB check it."""
         self._session.as_of(None)
         life_s, now = self._session.collected_after_s(), self._session.now()
         if life_s is not None and physical_ms(now) - physical_ms(self._moment()) > life_s * 1000 / 2:
@@ -165,7 +162,7 @@ class SnapshotSource(RecordSource):
             )
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a stream is refused before)
-        """Return those of the tables' columns.
+        """The ranges of the tables' columns.
 
         Raises:
             OptionError: a table is not there, or there are several, and the output has the columns of one.
@@ -181,7 +178,6 @@ class SnapshotSource(RecordSource):
         return [definition_range(str(name), self._moment()) for name in names]
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return those of columns: they tell everything."""
         return [each for each in ranges if each.partition == DEFINITION]
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -203,7 +199,7 @@ class SnapshotSource(RecordSource):
         return self._moment() + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Return the ranges of rows, each alone. Those of columns are for records; other outputs have a context."""
+        """Each range of rows alone. Only `outputFormat=record` reads those of columns: others have a read context."""
         of_rows = self._options.output_format != "record"
         return [[each] for each in ranges if each.size and not (of_rows and each.partition == DEFINITION)]
 
@@ -218,7 +214,6 @@ class SnapshotSource(RecordSource):
         return SnapshotFetcher(self._options, settings)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        """Refuse: `options.ranges.validate` has, before."""
         raise NotImplementedError
 
     def _moment(self) -> int:
@@ -232,11 +227,11 @@ class SnapshotSource(RecordSource):
 
 
 class Cut(NamedTuple):
-    """A range of a table: what reads it, and how many rows it has; `after` is its end as TiDB's text."""
+    """A range of a table."""
 
     sql: str
     rows: int
-    after: Texts | None
+    after: Texts | None  # its end as TiDB's text; None for the last range
 
 
 def cut_ranges(
@@ -244,8 +239,8 @@ def cut_ranges(
 ) -> Iterator[Cut]:
     """Yield the ranges of a table, or of a part of it, in the order of its key.
 
-    One has `size` rows; more if the key of the row behind it has no literal, or is also that of the row before; the
-    last one, whose `after` is None, has what is left.
+    Each has `size` rows, or more if the key of the row after it has no literal, or is also that of the row before; the
+    last one has what is left.
     """
     more = True
     while more:
@@ -263,7 +258,7 @@ def cut_ranges(
 
 
 def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
-    """Return the bound that a checkpoint has as text.
+    """The bound that a checkpoint has as text.
 
     Raises:
         CheckpointError: it has no literal; those that are written have one.
@@ -290,13 +285,6 @@ class SnapshotFetcher(Fetcher):
         self._session.close()
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
-        """Yield the rows of a range in the order of the key; see `Fetcher.fetch`.
-
-        Raises:
-            TiDBUnavailableError: TiDB does not answer, also after some retries.
-            DataLossError: TiDB's garbage collection has passed the TSO.
-            AccessRefusedError: TiDB refuses the login, or the user may not read the table.
-        """
         if isinstance(offset_range, RowRange):
             yield from self._rows(offset_range)
         else:
@@ -305,7 +293,6 @@ class SnapshotFetcher(Fetcher):
             yield Chunk(topic, DEFINITION, [tso], [_NO_TIME], [None], [definition.message()])
 
     def _rows(self, offset_range: RowRange) -> Iterator[Chunk]:
-        """Yield the rows of a range: the same in each answer, in the order of the key."""
         table = parse_table(offset_range.topic)
         key = key_of(table, offset_range.tso)
         position, most, native = offset_range.start, self._settings.max_records, self._settings.native

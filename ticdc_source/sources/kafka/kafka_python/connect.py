@@ -94,10 +94,17 @@ class RetryingClient:
         stream_ms = self._settings.broker_timeout_ms
         return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
 
+    @property
+    def fetch_size(self) -> int:
+        """How many bytes a fetch asks for."""
+        size = self._settings.max_partition_fetch_bytes
+        return min(size, self._settings.fetch_max_bytes or size)
+
     def fetch_at_most(self, size: int) -> None:
-        """Close the connections; the next request connects again, and fetches ask for so many bytes."""
-        self.close()
-        self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
+        """Let fetches ask for so many bytes. If that is another size, the next request connects again."""
+        if size != self.fetch_size:
+            self.close()
+            self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
         client, self.client = self.client, None
