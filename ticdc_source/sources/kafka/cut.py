@@ -48,11 +48,10 @@ def chunks_of(
     """Cut chunks out of record batches, from the requested offset on; none is empty.
 
     The records before a damaged one are yielded before the error is raised: `damage` is what is wrong behind the
-    batches, if anything. No record is needed from `end` on, and a few from there may be yielded.
+    batches, if anything. A few records from `end` on may be yielded.
 
     Raises:
-        DecodeError: a checksum is wrong, bytes are no record, or a batch is compressed with an unknown codec. The error
-            has no address.
+        DecodeError: a checksum is wrong, bytes are no record, or a codec is unknown. The error has no address.
     """
     cutter = _Cutter(fetched, limits)
     failure: Exception | None = None if damage is None else DecodeError(damage)
@@ -76,7 +75,7 @@ def chunks_of(
 
 
 def between(chunk: Chunk, start: int, end: int = 1 << 63) -> Chunk:
-    """Return the records of a chunk with offsets in `[start, end)`; the chunk itself if that is all of them."""
+    """The records of a chunk with offsets in `[start, end)`."""
     offsets = chunk.offsets
     if offsets[0] >= start and offsets[-1] < end:
         return chunk
@@ -103,7 +102,7 @@ class _Cutter:
         self._bytes_left = self._limits.max_bytes
 
     def cut_legacy(self, batch: RecordBatch) -> Iterator[Chunk]:
-        """Take the records of a message before format v2, and yield the chunks that are full."""
+        """Take the records of a message of an older format, and yield full chunks."""
         self.flush()
         message = memoryview(self._fetched.data)[batch.start : batch.end]
         for record in self._fetched.read_legacy(message, self._fetched.check_crcs):
@@ -209,11 +208,7 @@ class _Cutter:
         return Chunk(self._fetched.topic, self._fetched.partition, [offset], [-1], [None], [None], headers, reason)
 
     def flush(self) -> None:
-        """Put the records that were found into the chunk.
-
-        Raises:
-            DecodeError: bytes are no record; the records before them are in the chunk.
-        """
+        """Put the records that were found into the chunk; before a DecodeError, those before the damage."""
         runs, self._runs, self._waiting = self._runs, [], 0
         if not runs:
             return
@@ -236,7 +231,6 @@ class _Cutter:
         self.drop_early()
 
     def _move_on(self) -> None:
-        """Take note of the last record's offset: the next one's is higher."""
         if self.chunk.offsets:
             self._previous = self.chunk.offsets[-1]
 
@@ -253,7 +247,7 @@ def _cut_off(batch: RecordBatch) -> DecodeError:
 
 
 def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes) -> bytes:
-    """Skip so many of the next bytes, the first of which are `data`; return what else has been read."""
+    """Skip `size` bytes, the first of which are `data`; return what else has been read."""
     while size > len(data):
         size -= len(data)
         data = compressed.read(min(size, _LARGE_PIECE))
@@ -264,7 +258,7 @@ def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes
 
 @dataclass(slots=True)
 class Run:
-    """So many records of one batch, one behind the other in `data[begin:end]`."""
+    """Some records of one batch, one behind the other in `data[begin:end]`."""
 
     batch: RecordBatch
     data: bytes
@@ -274,10 +268,9 @@ class Run:
 
 
 def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
-    """Append the records of some runs to a chunk by the native path, and return whether that is done: all or none.
+    """Append the records of some runs to a chunk by native code, or none of them; return whether it did.
 
-    Nothing is reported here: damaged and unusual records are left to `cut_records`, which is the specification.
-    `previous` is the offset of the record before these, also if that one is not in the chunk; -1 for none.
+    Damaged and unusual records are left to `cut_records`, which is the specification. `previous` is as there.
     """
     data, begins = _joined(runs)
     record_runs = [
@@ -315,7 +308,7 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: in
 
 
 def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
-    """Return the bytes that all runs lie in, and the index of each one's first byte: those of a fetch as they are."""
+    """The bytes that all runs lie in, and the index of each one's first byte; those of one fetch are not copied."""
     first = runs[0].data
     if all(run.data is first for run in runs):
         return first, [run.begin for run in runs]
@@ -347,7 +340,7 @@ class Decompressed:
             self._read = pa.CompressedInputStream(pa.BufferReader(data), name).read
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, about `size` of them; none at the end.
+        """The next bytes, about `size` of them; none at the end.
 
         Raises:
             DecodeError: the codec does not write such bytes.
@@ -360,7 +353,6 @@ class Decompressed:
 
 
 def _whole_blocks(blocks: Iterator[bytes], size: int) -> bytes:
-    """Return the next bytes, about `size` of them: whole blocks only."""
     parts: list[bytes] = []
     while size > 0 and (part := next(blocks, None)) is not None:
         parts.append(part)

@@ -67,10 +67,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self._failed_at.pop(node_id, None)
 
     def nodes(self) -> list[NodeId]:
-        """Return the nodes that any request can be sent to, the most promising one first.
+        """The nodes that any request can be sent to, the most promising one first.
 
-        Brokers come before bootstrap servers, connected ones before others, and last those that failed, the one that
-        failed most recently at the end.
+        Those that failed come last, the most recent failure at the end; connected and idle ones come first.
         """
         brokers = self.cluster.brokers()
         addresses = {(broker.host, broker.port) for broker in brokers}
@@ -88,7 +87,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return sorted(nodes, key=rank)
 
     def least_loaded_node(self) -> NodeId | None:
-        """Return the node for one of kafka-python's own requests; its own choice may be one that has just failed."""
+        """The node for kafka-python's own requests; its own choice may be one that has just failed."""
         return next((node for node in self.nodes() if not self._is_unready(node)), None)
 
     def _is_unready(self, node_id: NodeId) -> bool:
@@ -108,7 +107,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             self.close(server.node_id)
 
     def close_sockets(self) -> None:
-        """Close what kafka-python leaves open when the IO thread has ended: it waits for what is still to be sent."""
+        """Close sockets with something left to send, which kafka-python leaves open when its IO thread has ended."""
         for transport in self._transports:
             if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
                 transport._sock.close()  # noqa: SLF001
@@ -136,7 +135,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return transport
 
     async def _connected_socket(self, node: Node, timeout_at: float | None) -> socket.socket:
-        """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
+        """Connect to one of the node's addresses, and close the socket if that fails."""
         sockets = KafkaNetSocket(self.config["proxy_url"])
         failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
         for family, socket_type, protocol, _, address in self._addresses(sockets, node):
@@ -157,7 +156,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         raise failure
 
     def _addresses(self, sockets: KafkaNetSocket, node: Node) -> Sequence[Any]:
-        """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
+        """Resolve a node's name, and say why if that fails."""
         if self.config["proxy_url"] is not None:  # which may resolve it
             return list(sockets.dns_lookup(node.host, node.port))
         try:
@@ -171,7 +170,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
 
 class _ReceivesAnswers:
-    """What both transports do otherwise than kafka-python's."""
+    """What both transports do differently from kafka-python's."""
 
     _protocol: KafkaConnection
     _sock: socket.socket | None
@@ -198,8 +197,7 @@ _SIZE_BYTES = 4  # an answer begins with its length
 class Receiver:
     """Reads a broker's answers from the socket into the memory that they are decoded from.
 
-    kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them. This replaces
-    the parser's `receive_bytes`; nothing may have arrived yet.
+    It replaces the `receive_bytes` of kafka-python's parser, which copies bytes five times before it decodes them.
     """
 
     def __init__(self, parser: KafkaProtocol) -> None:
@@ -210,10 +208,7 @@ class Receiver:
         self._have = 0  # how many bytes of it, or of its size, have arrived
 
     def read(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
-        """Read the answers that have arrived, which the parser's `receive_bytes` takes.
-
-        An error is returned only if none has arrived; it will be there at the next reading too.
-        """
+        """Read the answers that have arrived, for the parser's `receive_bytes`, or an error if there are none."""
         answers: list[memoryview] = []
         while True:
             missing = self._size if self._answer is None else self._answer
@@ -237,7 +232,6 @@ class Receiver:
                 self._answer = memoryview(pa.allocate_buffer(size)).cast("B")
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
-        """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""
         return [self._parser._process_response(_Answer(answer)) for answer in answers]  # noqa: SLF001
 
 
@@ -262,7 +256,7 @@ class _Answer:
 
 
 def _received(sock: socket.socket, into: memoryview) -> tuple[int, Exception | None]:
-    """Receive once, and return how many bytes arrived, or the error; neither if nothing has arrived yet."""
+    """Receive once; return how many bytes arrived, or the error, or neither if nothing has arrived yet."""
     try:
         count = sock.recv_into(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -15,7 +15,7 @@ from ticdc_source.sources.kafka.patience import Cause
 
 
 class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
-    """There is no valid token at the moment that a broker asks for one."""
+    """There is no valid token when a broker asks for one."""
 
 
 AUTHENTICATION_ERRORS = (
@@ -70,10 +70,11 @@ def is_final(error: BaseException) -> bool:
 
 
 def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -> Cause:
-    """Return why a server failed, and what to do about it.
+    """Why a server failed, and what to do about it.
 
-    It matters whether it has `accepted` the connection as a broker does, and failed afterwards, and which
-    `kafka.security.protocol` is set.
+    Args:
+        protocol: `kafka.security.protocol`.
+        accepted: whether the server has taken a connection as a broker does, and failed afterwards.
     """
     text = _plain(error)
     if isinstance(error, NoTokenError):
@@ -112,7 +113,7 @@ def _plain(error: BaseException) -> str:
 
 
 def translated(error: Exception, servers: str) -> TiCDCSourceError:
-    """Return kafka-python's `error` as one of ours; texts of brokers and sockets hold no secrets."""
+    """kafka-python's error as one of ours; texts of brokers and sockets have no secrets."""
     if isinstance(error, TiCDCSourceError):
         return error
     if isinstance(error, kafka.errors.IllegalSaslStateError):

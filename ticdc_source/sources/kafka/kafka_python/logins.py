@@ -47,7 +47,7 @@ _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.
 
 
 def consumer_settings(settings: ClientSettings) -> dict[str, object]:
-    """Return what a `KafkaConsumer` takes beside the login: complete, secrets revealed, TLS as a context.
+    """All settings of a `KafkaConsumer` except the login, with secrets revealed, and TLS as a context.
 
     Raises:
         OptionError: a certificate or key cannot be loaded.
@@ -67,7 +67,7 @@ def consumer_settings(settings: ClientSettings) -> dict[str, object]:
 
 
 def login_settings(settings: ClientSettings, patience: Patience) -> dict[str, object]:
-    """Return what kafka-python needs of a client's login; the first token is there then.
+    """kafka-python's settings of a login. If it needs a token, the first one is there then.
 
     Raises:
         OptionError: the login is refused, or a package is missing.
@@ -88,13 +88,13 @@ def login_settings(settings: ClientSettings, patience: Patience) -> dict[str, ob
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """What kafka-python asks for the token there is, and for SASL extensions."""
+    """Gives kafka-python the current token, and SASL extensions."""
 
     def __init__(self, token: RenewedToken, extensions: dict[str, str]) -> None:
         self._token = token
         self._extensions = extensions
-        # Of the tokens that connections have used since the last refusal, the first: kafka-python does not say which of
-        # them a broker refuses, and only the one that there is now may be replaced.
+        # The first token that connections have used since the last refusal: kafka-python does not say which of them a
+        # broker refuses, and only the current one may be replaced.
         self._used: str | None = None
 
     def token(self) -> str:
@@ -109,7 +109,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         return self._extensions
 
     def replace(self, patience: Patience) -> bool:
-        """Get another token, as brokers refuse this one; see `RenewedToken.replace`."""
         refused, self._used = self._used, None
         return self._token.replace(refused, patience)
 
@@ -162,11 +161,7 @@ class KerberosSession:
             time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
     def credentials(self) -> _Credentials:
-        """Return credentials with a ticket that is valid; the default ones without a login module.
-
-        Raises:
-            GSSError: there is no ticket.
-        """
+        """Credentials with a valid ticket, or GSSError; without a login module, the default ones."""
         login, gssapi = self.login, self.gssapi
         name = login.principal and gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
         store = {}
@@ -191,7 +186,7 @@ def _gssapi() -> ModuleType:
 
 
 def _mechanism(**config: object) -> SaslMechanismGSSAPI:
-    """Make the mechanism of a connection; other users of kafka-python in this process get its own."""
+    """The mechanism of a connection; other users of kafka-python in this process get its own."""
     session = config.get("sasl_kerberos_name")
     if not isinstance(session, KerberosSession):
         return SaslMechanismGSSAPI(**config)

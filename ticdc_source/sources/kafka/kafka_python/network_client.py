@@ -250,10 +250,7 @@ class NetworkClient:
         asked: Mapping[TopicPartition, int],
         patience: Patience,
     ) -> dict[TopicPartition, int]:
-        """Ask the leader of each partition until all have answered.
-
-        `request` asks a leader about its partitions, and returns the offsets of those that it answered for.
-        """
+        """Ask the leader of each partition until all have answered; `request` asks one about its partitions."""
         offsets: dict[TopicPartition, int] = {}
         pending = dict(asked)
         unknown_before: set[TopicPartition] = set()
@@ -278,7 +275,7 @@ class NetworkClient:
     def _leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
-        """Return the partitions by their leader, without those that have none, and the partitions that do not exist."""
+        """The partitions by leader, if they have one, and the partitions that do not exist."""
         asked = set(topic_partitions)
         leaders, existing = defaultdict(list), set()
         for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
@@ -325,7 +322,7 @@ class NetworkClient:
         return offsets
 
     def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
-        """Remember the epoch of the leader that said where a partition ends; older answers have none, or -1."""
+        """Remember the epoch of the leader that said where a partition ends, if its answer has one."""
         if epoch is None or epoch < 0:
             self.leader_epochs.pop(topic_partition, None)
         else:
@@ -361,7 +358,7 @@ class NetworkClient:
         return ends
 
     def _ask_leader(self, request: object, leader: int, patience: Patience) -> Answered:
-        """Return the topics in a leader's answer; none if it does not answer, so that it is asked again."""
+        """The topics in a leader's answer; none if it does not answer, so that it is asked again."""
         try:
             # Not all of the time: while a leader does not answer, another one may be elected.
             return self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2))).topics
@@ -369,9 +366,9 @@ class NetworkClient:
             return ()
 
     def _ask(self, new_request: Callable[[], object], patience: Patience, *, first: NodeId | None = None) -> Answered:
-        """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
+        """Return any broker's answer: each is asked in turn, failed ones last, until the time is over.
 
-        Each gets a request in the version that it knows, and `first` is asked before the others.
+        Each gets a new request, in a version that it knows, and `first` is asked before the others.
         """
         try_ms = _TRY_MS
         while True:
@@ -388,7 +385,6 @@ class NetworkClient:
             try_ms *= 2
 
     def _pause(self, patience: Patience) -> None:
-        """Wait a moment before the next try."""
         patience.check()
         time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
         patience.log_if_due()
@@ -431,7 +427,7 @@ class NetworkClient:
             return answer
 
     def _has_another_token(self, error: kafka.errors.KafkaError, patience: Patience) -> bool:
-        """Get another token if brokers refuse the one there is; return whether another try may help."""
+        """Whether brokers refuse the token, and there is another one to try."""
         provider = self._settings.get("sasl_oauth_token_provider")
         is_refused = isinstance(error, AUTHENTICATION_ERRORS)
         return is_refused and isinstance(provider, TokenProvider) and provider.replace(patience)

@@ -83,13 +83,13 @@ class Slice:
         )
 
     def __bool__(self) -> bool:
-        """Return whether anything is left: as long as it is, no more is fetched."""
+        """Whether anything is left: as long as it is, no more is fetched."""
         return self._left
 
     def take(self, _max_records: int | None = None) -> list[Iterator[Chunk]]:
         """Return everything at once, and move on to the offset behind it.
 
-        If the range ends here, this stays as if something were left, so that nothing more is fetched.
+        If the range ends here, something seems to be left, so that nothing more is fetched.
         """
         fetched, self._fetched = self._fetched, None
         if fetched is None:
