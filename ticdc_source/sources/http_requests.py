@@ -102,7 +102,7 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
         class Connection(http_class):  # type: ignore[misc,valid-type]  # HTTPConnection or HTTPSConnection
             @staticmethod
-            def response_class(connected: socket.socket, *level: int, **arguments: Any) -> http.client.HTTPResponse:
+            def response_class(connected: socket.socket, *level: Any, **arguments: Any) -> http.client.HTTPResponse:
                 in_time: Any = _InTime(connected, read_s, ends_at)  # what `HTTPResponse` needs of a socket
                 return http.client.HTTPResponse(in_time, *level, **arguments)
 

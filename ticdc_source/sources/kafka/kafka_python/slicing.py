@@ -56,13 +56,12 @@ class Slice:
         fetch_offset: int,
         tp: TopicPartition,
         records: Any,  # noqa: ANN401 (kafka-python's `MemoryRecords`)
-        key_deserializer: object = None,  # noqa: ARG002 (kafka-python's interface, down to the names)
-        value_deserializer: object = None,  # noqa: ARG002
-        check_crcs: bool = True,  # noqa: FBT001, FBT002
+        *,
+        check_crcs: bool = True,
         isolation_level: object = IsolationLevel.READ_UNCOMMITTED,
         aborted_transactions: Iterable[AbortedTransaction] | None = None,
-        metric_aggregator: object = None,  # noqa: ARG002
         on_drain: Callable[[Slice], object] = lambda _: None,
+        **_: object,  # deserializers and metrics
     ) -> None:
         self.topic_partition = tp
         self.fetch_offset = self.next_fetch_offset = fetch_offset
