@@ -73,10 +73,10 @@ NAMES = [name for layer in LAYERS for name in layer]
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
     "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.tokens"}),
-    "boto3": frozenset({"sources.registries"}),
-    "botocore": frozenset({"sources.kafka.tokens", "sources.registries"}),
+    "boto3": frozenset({"sources.schema_registry"}),
+    "botocore": frozenset({"sources.kafka.tokens", "sources.schema_registry"}),
     "cryptography": frozenset({"sources.tls"}),
-    "crc32c": frozenset({"sources.kafka.batches"}),
+    "crc32c": frozenset({"sources.kafka.record_batches"}),
     "kafka": frozenset({"sources.kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fastavro": frozenset({"protocols"}),

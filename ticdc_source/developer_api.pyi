@@ -73,7 +73,7 @@ from ticdc_source.schema.tso import utc as utc
 from ticdc_source.schema.types import ColumnType as ColumnType
 from ticdc_source.schema.types import parse_type as parse_type
 from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
-from ticdc_source.sources.locations import redacted as redacted
+from ticdc_source.sources.storage.files import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
 from ticdc_source.sources.tidb.source import Cut as Cut

@@ -26,7 +26,7 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import age, of_ms, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.locations import redacted
+from ticdc_source.sources.storage.files import redacted
 from ticdc_source.sources.stream_offsets import OffsetJSON, offsets_of
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.locations import redacted
+from ticdc_source.sources.storage.files import redacted
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Compressed messages: TiCDC's `large-message-handle-compression`, which nothing marks (docs/wire.md, items 96, 97).
 
 `snappy` is a raw block, `lz4` is the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression
-of record batches is another thing: `sources.kafka.batches.decompress` undoes that.
+of record batches is another thing: `sources.kafka.cut` undoes that.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, failure_detail, text
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
+from ticdc_source.sources.storage.files import check_regular, redacted, why_unreadable
 
 Event = TypeVar("Event")
 

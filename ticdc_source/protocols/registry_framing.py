@@ -20,7 +20,7 @@ from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiC
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.registries.lookup import SchemaId, schema_text
+from ticdc_source.sources.schema_registry import SchemaId, schema_text
 
 _MOST_VARINT = 10  # bytes of 64 bits
 # A type in a schema: a name, a union, or an object.

@@ -34,12 +34,11 @@ class _StoreError(ValueError):
 
 
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
-    """Build a TLS context, once: kafka-python would retry a file that it cannot read until the time is over.
-
-    Errors name the options that the settings come from, which begin with `prefix`.
+    """Build a TLS context ourselves: kafka-python would retry an unreadable file until the time is over.
 
     Raises:
-        AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
+        AccessRefusedError: a certificate or key cannot be loaded, or the package for its store is missing. It names the
+            option, which begins with `prefix`.
     """
     context = _new_context()
     context.check_hostname = tls.check_hostname
@@ -57,9 +56,7 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
 
 
 def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
-    """Build the TLS context for a token endpoint, given the brokers' settings, of which the trusted certificates count.
-
-    A public authority may have signed the endpoint's certificate, too.
+    """Build the TLS context for a token endpoint: brokers' and public authorities may have signed its certificate.
 
     Raises:
         AccessRefusedError: as for `tls_context`.
@@ -127,7 +124,7 @@ def _load_key(context: ssl.SSLContext, tls: TLSSettings) -> None:
 
 
 def _is_pkcs12(path: str) -> bool:
-    """Return whether a file is a PKCS #12 store, and not PEM; DER and a store of Java's own formats are errors."""
+    """Whether a file is a PKCS #12 store, and not PEM; DER and Java's own formats are errors."""
     with Path(path).open("rb") as file:
         start = file.read(9)
     quoted, stem = shlex.quote(path), Path(path).stem
@@ -169,7 +166,7 @@ def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:
 
 
 def _key_of(store: PKCS12KeyAndCertificates, password: Secret) -> bytes:
-    """Return the key, encrypted with a password, and its certificates as PEM."""
+    """The key, encrypted with a password, and its certificates as PEM."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
     chain = _pem([*([store.cert] if store.cert else []), *store.additional_certs])

@@ -29,9 +29,8 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.tidb.catalog import described, rows_about
 from ticdc_source.sources.tidb.client import Session
-from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import Texts
-from ticdc_source.sources.tidb.source import Cut, bound_of, cut_ranges
+from ticdc_source.sources.tidb.source import Cut, RowRange, bound_of, cut_ranges
 from ticdc_source.sources.tidb.sql import StoredRows
 from ticdc_source.spark.schema import to_spark
 

@@ -24,7 +24,7 @@ from ticdc_source.planning.watermarks import Progress
 from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.sources.tidb.fetch import DEFINITION
+from ticdc_source.sources.tidb.source import DEFINITION
 from ticdc_source.spark.frames import decode, decoded, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState

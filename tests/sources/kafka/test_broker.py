@@ -30,8 +30,8 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, load_schema, stream_options
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
-from ticdc_source.sources.kafka.batches.record_batches import record_batches
 from ticdc_source.sources.kafka.kafka_python import slicing
+from ticdc_source.sources.kafka.record_batches import record_batches
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.source import TiCDCReader
 from ticdc_source.spark.stream import new_stream_reader

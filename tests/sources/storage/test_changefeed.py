@@ -17,10 +17,10 @@ from ticdc_source.planning.load import batch_options, load_schema, plan_batch, s
 from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
-from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
 from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, sampled
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
+from ticdc_source.sources.storage.source import FileFetcher
 from ticdc_source.sources.stream_offsets import StreamLimits
 
 # Most folders of these tests need no `metadata`.

@@ -22,9 +22,8 @@ from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, 
 from ticdc_source.options.options import Options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.tidb.client import Session
-from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import SnapshotProgress
-from ticdc_source.sources.tidb.source import SnapshotSource
+from ticdc_source.sources.tidb.source import RowRange, SnapshotSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -49,7 +49,7 @@ from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import BINARIES, INTEGERS, ColumnType
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.registries.lookup import SchemaId
+from ticdc_source.sources.schema_registry import SchemaId
 
 # How avro writes each type: numbers as numbers, DECIMAL and BIT as bytes, dates and times as MySQL's text.
 _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits

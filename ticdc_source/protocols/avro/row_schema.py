@@ -37,7 +37,7 @@ from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.mysql_ddl.statements import Create
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type
-from ticdc_source.sources.registries.lookup import SchemaId
+from ticdc_source.sources.schema_registry import SchemaId
 
 _REPLACED = re.compile("[^A-Za-z0-9_]")
 

@@ -26,7 +26,7 @@ from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of, type_of_field
 from ticdc_source.protocols.templates import General
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.registries.lookup import SchemaId
+from ticdc_source.sources.schema_registry import SchemaId
 
 # Avro's name of a type → Kafka Connect's.
 _CONNECT = {"int": "int32", "long": "int64"}

@@ -1,7 +1,7 @@
-"""The record batches of a fetch, found, their checksums compared, and those left out that a read may not see.
+"""Finds the record batches of a fetch that a read may see, compares their checksums, and cuts records one by one.
 
-The layout is that of Kafka's protocol guide ("Record Batch", message format v2), and so is what a read does about
-transactions. Only bytes are read here: no client library is needed, but for the formats before v2 (`read_legacy`).
+Layout and transactions are those of Kafka's protocol guide ("Record Batch", message format v2). No client library is
+needed, except for the formats before v2 (`read_legacy`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ _2_63 = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """The bytes of a record batch in a fetch, and the facts in its header.
-
-    Times are in milliseconds since the epoch.
-    """
+    """Where a record batch lies in a fetch, and the facts in its header. Times are milliseconds since the epoch."""
 
     start: int  # the index of its first byte
     body: int  # of its records' first byte
@@ -79,8 +76,8 @@ class LegacyRecord(NamedTuple):
     value: bytes | None
 
 
-# Reads the records of one message of format v0 or v1, which may be a compressed set of messages. The second argument
-# says whether to compare the checksums of the messages inside. Raises DecodeError if the message is damaged.
+# Reads the records of one message of format v0 or v1, which may be a compressed set of messages, whose checksums the
+# second argument asks to compare. Raises DecodeError if the message is damaged.
 ReadLegacy: TypeAlias = Callable[[memoryview, bool], Iterable[LegacyRecord]]
 
 
@@ -178,7 +175,7 @@ def _batches_of(data: bytes) -> tuple[list[RecordBatch], str | None]:
 
 
 def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the batches without transaction markers and, for a read of committed records, without aborted ones.
+    """Yield the batches without transaction markers and, if `aborted` says which, without aborted records.
 
     Raises:
         DecodeError: a checksum is wrong, or a transaction marker cannot be read.
@@ -214,7 +211,7 @@ def _is_intact(view: memoryview, batch: RecordBatch) -> bool:
 
 
 def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
-    """Return whether a control batch marks an aborted transaction, by the key of its one record."""
+    """Whether a control batch marks an aborted transaction, by the key of its one record."""
     try:
         _, at = read_varint(data, 0)  # the length of the record
         _, at = read_varint(data, at + 1)  # its time, behind its attributes
@@ -229,9 +226,9 @@ def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint of any length, and return it with the index behind it.
+    """Read a varint as it is written, and return it with the index behind it.
 
-    It is returned as it is written: its lowest bit is the sign (`number >> 1` is a length that is not negative).
+    Its lowest bit is the sign: `number >> 1` is a length that is not negative.
 
     Raises:
         IndexError: it is cut off.
@@ -265,8 +262,7 @@ def cut_records(
 
     Args:
         data: the records, one behind the other; the last may be cut off.
-        previous: the offset of the record before these, also if that one is not in the chunk; -1 for none.
-        max_records: how many records to take at most.
+        previous: the offset of the record before these, even if that one is not in the chunk; -1 for none.
         max_bytes: how many bytes to take at most, except for the first record of a chunk.
 
     Returns:
@@ -322,7 +318,7 @@ def cut_records(
 
 
 def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
-    """Return the offset of the record that begins at `at`; its last bytes may be cut off.
+    """The offset of the record that begins at `at`; its last bytes may be cut off.
 
     Raises:
         DecodeError: even its offset is cut off.
@@ -337,13 +333,7 @@ def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
 
 
 def check_offset(batch: RecordBatch, offset: int, previous: int) -> None:
-    """Check a record's offset: above that of the record before (-1 for none), and one of the batch's own.
-
-    In a compacted topic offsets have gaps, and they rise all the same.
-
-    Raises:
-        DecodeError: it is not.
-    """
+    """Raise DecodeError unless an offset is above that of the record before (-1 for none), and one of the batch's."""
     least = max(previous + 1, batch.lowest_offset)
     if not least <= offset <= batch.highest_offset:
         raise _wrong_offset(batch, offset, least)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches.decompress import Decompressed
-from ticdc_source.sources.kafka.batches.record_batches import (
+from ticdc_source.sources.kafka.record_batches import (
     LOG_APPEND_TIME,
     Fetched,
     RecordBatch,
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
 
 _CODEC = 0x07  # of the attributes
+# By the lowest three bits of a record batch's attributes; "lz4" is Arrow's name of the frame format.
+_CODECS = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_SNAPPY = 2
+
+# snappy-java's stream: its mark, two version numbers of four bytes, then blocks with their lengths before them.
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_START, _BLOCK_LENGTH = 16, 4
+_MORE = 0x80  # a byte of a varint from here on is not its last
+_SNAPPY_RATIO = 32  # a snappy block grows to 64 bytes for each 3 at most: one that promises more is damaged
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 
 
@@ -37,11 +48,10 @@ def chunks_of(
     """Cut chunks out of record batches, from the requested offset on; none is empty.
 
     The records before a damaged one are yielded before the error is raised: `damage` is what is wrong behind the
-    batches, if anything. No record is needed from `end` on, and a few from there may be yielded.
+    batches, if anything. A few records from `end` on may be yielded.
 
     Raises:
-        DecodeError: a checksum is wrong, bytes are no record, or a batch is compressed with an unknown codec. The error
-            has no address.
+        DecodeError: a checksum is wrong, bytes are no record, or a codec is unknown. The error has no address.
     """
     cutter = _Cutter(fetched, limits)
     failure: Exception | None = None if damage is None else DecodeError(damage)
@@ -65,7 +75,7 @@ def chunks_of(
 
 
 def between(chunk: Chunk, start: int, end: int = 1 << 63) -> Chunk:
-    """Return the records of a chunk with offsets in `[start, end)`; the chunk itself if that is all of them."""
+    """The records of a chunk with offsets in `[start, end)`."""
     offsets = chunk.offsets
     if offsets[0] >= start and offsets[-1] < end:
         return chunk
@@ -92,7 +102,7 @@ class _Cutter:
         self._bytes_left = self._limits.max_bytes
 
     def cut_legacy(self, batch: RecordBatch) -> Iterator[Chunk]:
-        """Take the records of a message before format v2, and yield the chunks that are full."""
+        """Take the records of a message of an older format, and yield full chunks."""
         self.flush()
         message = memoryview(self._fetched.data)[batch.start : batch.end]
         for record in self._fetched.read_legacy(message, self._fetched.check_crcs):
@@ -198,11 +208,7 @@ class _Cutter:
         return Chunk(self._fetched.topic, self._fetched.partition, [offset], [-1], [None], [None], headers, reason)
 
     def flush(self) -> None:
-        """Put the records that were found into the chunk.
-
-        Raises:
-            DecodeError: bytes are no record; the records before them are in the chunk.
-        """
+        """Put the records that were found into the chunk; before a DecodeError, those before the damage."""
         runs, self._runs, self._waiting = self._runs, [], 0
         if not runs:
             return
@@ -225,7 +231,6 @@ class _Cutter:
         self.drop_early()
 
     def _move_on(self) -> None:
-        """Take note of the last record's offset: the next one's is higher."""
         if self.chunk.offsets:
             self._previous = self.chunk.offsets[-1]
 
@@ -242,7 +247,7 @@ def _cut_off(batch: RecordBatch) -> DecodeError:
 
 
 def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes) -> bytes:
-    """Skip so many of the next bytes, the first of which are `data`; return what else has been read."""
+    """Skip `size` bytes, the first of which are `data`; return what else has been read."""
     while size > len(data):
         size -= len(data)
         data = compressed.read(min(size, _LARGE_PIECE))
@@ -253,7 +258,7 @@ def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes
 
 @dataclass(slots=True)
 class Run:
-    """So many records of one batch, one behind the other in `data[begin:end]`."""
+    """Some records of one batch, one behind the other in `data[begin:end]`."""
 
     batch: RecordBatch
     data: bytes
@@ -263,10 +268,9 @@ class Run:
 
 
 def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
-    """Append the records of some runs to a chunk by the native path, and return whether that is done: all or none.
+    """Append the records of some runs to a chunk by native code, or none of them; return whether it did.
 
-    Nothing is reported here: damaged and unusual records are left to `cut_records`, which is the specification.
-    `previous` is the offset of the record before these, also if that one is not in the chunk; -1 for none.
+    Damaged and unusual records are left to `cut_records`, which is the specification. `previous` is as there.
     """
     data, begins = _joined(runs)
     record_runs = [
@@ -304,7 +308,7 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: in
 
 
 def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
-    """Return the bytes that all runs lie in, and the index of each one's first byte: those of a fetch as they are."""
+    """The bytes that all runs lie in, and the index of each one's first byte; those of one fetch are not copied."""
     first = runs[0].data
     if all(run.data is first for run in runs):
         return first, [run.begin for run in runs]
@@ -313,3 +317,76 @@ def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
         begins.append(at)
         at += run.end - run.begin
     return b"".join([memoryview(run.data)[run.begin : run.end] for run in runs]), begins
+
+
+class Decompressed:
+    """The inside of a compressed record batch, to be read piece by piece: it may be a hundred times its size.
+
+    Arrow has all of Kafka's codecs, so nothing more need be installed. `codec` is Kafka's number.
+
+    Raises:
+        DecodeError: there is no such codec, or Arrow was built without it.
+    """
+
+    def __init__(self, codec: int, data: memoryview) -> None:
+        name = _CODECS.get(codec)
+        if name is None or not pa.Codec.is_available(name):
+            msg = f"Libraries for {name or f'compression type {codec}'} compression codec not found"
+            raise DecodeError(msg)
+        self._name = name
+        if codec == _SNAPPY:
+            self._read = partial(_whole_blocks, _snappy_blocks(data))
+        else:
+            self._read = pa.CompressedInputStream(pa.BufferReader(data), name).read
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, about `size` of them; none at the end.
+
+        Raises:
+            DecodeError: the codec does not write such bytes.
+        """
+        try:
+            return bytes(self._read(size))
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            msg = f"not {self._name}: {error}"
+            raise DecodeError(msg) from error
+
+
+def _whole_blocks(blocks: Iterator[bytes], size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := next(blocks, None)) is not None:
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        yield _snappy(bytes(data))
+        return
+    at = _XERIAL_START
+    while at < len(data):
+        begin = at + _BLOCK_LENGTH
+        at = begin + int.from_bytes(data[at:begin], "big")
+        if at > len(data):
+            msg = "a block is cut off"
+            raise ValueError(msg)
+        yield _snappy(bytes(data[begin:at]))
+
+
+def _snappy(block: bytes) -> bytes:
+    """Decompress one block.
+
+    It begins with its decompressed size as a varint (google/snappy, format_description.txt, section 1), which is
+    checked before memory is taken for it.
+    """
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _MORE:
+            break
+    if size > _SNAPPY_RATIO * len(block):
+        msg = f"{size} bytes cannot have become {len(block)}"
+        raise ValueError(msg)
+    return bytes(pa.decompress(block, size, codec="snappy", asbytes=True))

@@ -42,11 +42,11 @@ _GLUE_REFUSALS = frozenset({
 
 
 class _NoAnswerError(Exception):
-    """The registry does not answer now; another try may help. Its text holds no secret."""
+    """The registry does not answer now; another try may help. The text has no secret."""
 
 
 class _Schemas:
-    """The schemas of one registry that are known in this process."""
+    """The schemas of one registry that this process knows."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
@@ -74,11 +74,11 @@ _schemas_of = lru_cache(maxsize=64)(_Schemas)
 
 
 def schema_text(settings: RegistrySettings, schema_id: SchemaId) -> str:
-    """Return the Avro schema that an id names. An id never changes its meaning, so it is remembered.
+    """The Avro schema with an id. An id never changes its meaning, so the schema is remembered.
 
     Raises:
         DecodeError: the registry has no such schema.
-        SchemaRegistryUnavailableError: it does not answer, or refuses; or the options do not say where it is.
+        SchemaRegistryUnavailableError: it does not answer, or refuses, or the options do not name it.
     """
     return _schemas_of(settings).text(schema_id)
 
@@ -199,9 +199,9 @@ def _refusal(answer: Answer, url: str, schema_id: int, settings: RegistrySetting
 
 
 def _is_of_registry(answer: Answer) -> bool:
-    """Return whether an answer says that there is no such schema, and not that there is no such page.
+    """Whether an answer means that there is no such schema, and not that there is no such page.
 
-    Confluent's REST API has codes of its own for what is not found, such as 40403. Code 404 is that of a wrong path.
+    Confluent's REST API has its own codes for what it does not find, such as 40403; 404 is that of a wrong path.
     """
     try:
         code = loads(answer.body)["error_code"]
