@@ -13,7 +13,7 @@ from tests.support.captured import Captured, load
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Settings
-from ticdc_source.protocols.avro import decoder
+from ticdc_source.protocols import avro
 from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
 from ticdc_source.protocols.checksums import row_checksum
 from ticdc_source.schema.model import Column
@@ -47,7 +47,7 @@ def rows_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> Rows:
         return verify_checksums(rows, declared, settings)
 
     with monkeypatch.context() as patched:
-        patched.setattr(decoder, "verify_checksums", remember)
+        patched.setattr(avro, "verify_checksums", remember)
         counted(captured)
     return batches
 

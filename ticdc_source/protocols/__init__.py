@@ -9,19 +9,19 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.decoder import Avro
+from ticdc_source.protocols.avro import Avro
 from ticdc_source.protocols.avro.row_schema import renamed_tables
-from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
-from ticdc_source.protocols.csv.decoder import CSV
+from ticdc_source.protocols.csv import CSV
+from ticdc_source.protocols.debezium import Debezium
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
-from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.mysql_rows.decoder import MySQLRows
-from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
-from ticdc_source.protocols.simple.decoder import Simple
+from ticdc_source.protocols.mysql_rows import MySQLRows
+from ticdc_source.protocols.open_protocol import OpenProtocol
+from ticdc_source.protocols.simple import Simple
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import WireFormats
 from ticdc_source.sources.storage.file_format import FileSettings

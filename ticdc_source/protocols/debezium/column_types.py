@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from ticdc_source.kernels import strings
 from ticdc_source.kernels.wire import Cell, Kernel, Settings, Wire, no_cast
-from ticdc_source.protocols.debezium import kernels
-from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.protocols.debezium.kernels import DATETIME, DECIMAL_NUMBER, KERNELS, TIME
 from ticdc_source.protocols.messages import JSONObject, readable, text, whole_number
 from ticdc_source.protocols.registry_framing import labels_of
 from ticdc_source.schema.ddl_event import Moment
@@ -113,7 +112,7 @@ def _decimal(type_: ColumnType) -> Wire:
         digits = digits.rjust(scale + 1, "0")
         return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
 
-    return _through(kernels.DECIMAL_NUMBER, text)
+    return _through(DECIMAL_NUMBER, text)
 
 
 def decimal_type(field: JSONObject) -> ColumnType:
@@ -144,7 +143,7 @@ def _numbers_in_text(cell: Cell) -> Cell:
 # Kafka Connect's own Time has 32 bits and milliseconds. Debezium's documentation says 64 bits and microseconds.
 _TIME = "org.apache.kafka.connect.data.Time"
 _MICROSECONDS = f"{_TIME} int64"
-_MILLISECOND_TIME = _through(kernels.TIME, _times(1000))
+_MILLISECOND_TIME = _through(TIME, _times(1000))
 
 NATIVE: Mapping[str, Native] = {
     DECIMAL: Native(("decimal",), _decimal),
@@ -153,8 +152,8 @@ NATIVE: Mapping[str, Native] = {
     _MICROSECONDS: Native(("time",)),
     "org.apache.kafka.connect.data.Timestamp": Native(("datetime",), None, 3),
     "io.debezium.time.Time": Native(("time",), lambda _: _MILLISECOND_TIME),
-    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(kernels.TIME, _thousandth)),
-    "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(kernels.DATETIME, _thousandth), 6),
+    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(TIME, _thousandth)),
+    "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(DATETIME, _thousandth), 6),
     "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
 }
 
