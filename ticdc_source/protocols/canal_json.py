@@ -7,7 +7,6 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -23,7 +22,7 @@ from ticdc_source.kernels.contract import Branch, Choice, Const, Image, Members,
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import ReadEvent, number_after, since_ddl
+from ticdc_source.protocols.decoding import ColumnRuns, ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
@@ -269,13 +268,10 @@ class CanalJSON(JSONDecoder):
         return telling(events, learned, parse)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
-        plan, images, learn = learned.plan, parsed.images, parsed.learn
-        boundaries, decompressed = plan.boundaries(), self.settings.compression.decompressed
-        columns: tuple[Column, ...] = ()
-        last_signature: tuple[object, ...] | None = None
+        plan, learn, decompressed = learned.plan, parsed.learn, self.settings.compression.decompressed
+        runs = ColumnRuns(events, parsed, plan)
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last_signature
             message = parsed.parse(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
@@ -289,24 +285,15 @@ class CanalJSON(JSONDecoder):
             if not rows:
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
-            version = bisect_left(boundaries, events.moment(event, commit_ts)) if boundaries else 0
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)
-            signature = (
-                message.get("mysqlType"),
-                message.get("sqlType"),
-                message.get("pkNames"),
-                version,
-                (*described,),
-            )
-            if signature != last_signature:
-                columns, last_signature = since_ddl(_columns(message, described), boundaries, version), signature
-                images.continue_run(columns)
-            _add(images, event, message, rows, plan)
+            signature = (*map(message.get, ("mysqlType", "sqlType", "pkNames")), *described)
+            columns = runs.columns(event, signature, lambda: _columns(message, described))
+            _add(parsed.images, event, message, rows, plan)
             if learn is not None and described is rows[0]:
                 fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
-                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), version, columns)
+                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), runs.version, columns)
 
         return read
 

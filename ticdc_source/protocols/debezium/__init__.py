@@ -10,7 +10,6 @@ Types come from the schema, from `tidb_type` with the TiDB extension, and from t
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -33,7 +32,7 @@ from ticdc_source.protocols.debezium.column_types import (
     wire_of,
 )
 from ticdc_source.protocols.debezium.kernels import KERNELS, binary_wire_of, warn_of_hex
-from ticdc_source.protocols.decoding import ReadEvent, describe_images, number_after, since_ddl
+from ticdc_source.protocols.decoding import ColumnRuns, ReadEvent, describe_images, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
@@ -211,17 +210,12 @@ class Debezium(JSONDecoder):
         images.runs = runs
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
-        plan, images, learn = learned.plan, parsed.images, parsed.learn
-        boundaries = plan.boundaries()
-        columns: tuple[Column, ...] = ()
-        last_signature: tuple[object, ...] | None = None
+        plan, learn, runs = learned.plan, parsed.learn, ColumnRuns(events, parsed, learned.plan)
 
         def read(event: int, value: bytes) -> None:
-            nonlocal columns, last_signature
             message = self._message(value, parsed.parse)
             payload = payload_of(message)
-            commit_ts, placed = commit_ts_of(payload)
-            parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
+            parsed.commit_ts[event], parsed.placed[event] = commit_ts_of(payload)
             parsed.start_ts[event] = _start_ts(payload)
             parsed.build_ts[event], cluster_id = _written(payload)
             parsed.cluster_id[event] = cluster_id
@@ -231,17 +225,12 @@ class Debezium(JSONDecoder):
                 msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                 raise TypeError(msg)
             row = described if op != "u" else with_old_columns(described, before)
-            fields = row_fields(message)
-            version = bisect_left(boundaries, events.moment(event, commit_ts)) if boundaries else 0
-            native = payload["source"].get("connector") not in _TICDC
-            signature = (exact(fields), tuple(row), version, native)
-            if signature != last_signature:
-                columns = since_ddl(_columns(fields, row, native=native), boundaries, version)
-                last_signature = signature
-                images.continue_run(columns)
-            images.add(event, 0, _OPERATIONS[op], described, before, plan)
+            fields, native = row_fields(message), payload["source"].get("connector") not in _TICDC
+            signature = (exact(fields), tuple(row), native)
+            columns = runs.columns(event, signature, lambda: _columns(fields, row, native=native))
+            parsed.images.add(event, 0, _OPERATIONS[op], described, before, plan)
             if learn is not None and row is described:
-                learn(template_of(value, described, cluster_id), version, columns)
+                learn(template_of(value, described, cluster_id), runs.version, columns)
 
         return read
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -18,7 +17,7 @@ from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.contract import Branch, Const, Image, Program, Row, Way
 from ticdc_source.kernels.wire import Wire, text_bytes
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.decoding import Decoder, ReadEvent, since_ddl
+from ticdc_source.protocols.decoding import ColumnRuns, Decoder, ReadEvent
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
@@ -83,34 +82,24 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
         open_group[name] = value
     cells = [(name, dict(cell)) for name, cell in members["u"]]
     nulls = [(name, cell) for name, cell in cells if cell["v"] is None and name not in named]
-    matches = _matches(groups, nulls)
-    if not matches:
+    first, last = _assigned(groups, nulls), _assigned(groups[::-1], nulls[::-1])
+    if len(first) < len(groups):
         msg = "old values without column names that fit no column that became NULL"
         raise ValueError(msg)
-    return {**named, **matches[0]} if len(matches) == 1 else None
+    return {**named, **first} if first.keys() == last.keys() else None
 
 
-def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject]]) -> list[JSONObject]:
-    """Return the ways to assign groups to columns, both in table order; with two ways, the first of them twice."""
-    # ways[i][j]: the number of ways, two at most, in which the groups from i on fit the columns from j on.
-    ways = [[0] * (len(nulls) + 1) for _ in groups] + [[1] * (len(nulls) + 1)]
-    for i in range(len(groups) - 1, -1, -1):
-        for j in range(len(nulls) - 1, -1, -1):
-            here = ways[i + 1][j + 1] if _alike(groups[i], nulls[j][1]) else 0
-            ways[i][j] = min(2, ways[i][j + 1] + here)
-    if not ways[0][0]:
-        return []
-    assigned, i = {}, 0
-    for j, (name, cell) in enumerate(nulls):
-        if i < len(groups) and _alike(groups[i], cell) and ways[i + 1][j + 1]:
-            assigned[name] = groups[i]
-            i += 1
-    return [assigned] * ways[0][0]
+def _assigned(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject]]) -> JSONObject:
+    """Assign each group to the first column behind that of the group before it that has its type and flags."""
+    assigned: JSONObject = {}
+    for name, cell in nulls:
+        if len(assigned) < len(groups) and _facts_of(cell) == _facts_of(groups[len(assigned)]):
+            assigned[name] = groups[len(assigned)]
+    return assigned
 
 
-def _alike(group: JSONObject, cell: JSONObject) -> bool:
-    parts = ("t", "f", "h")
-    return exact([*map(cell.get, parts)]) == exact([*map(group.get, parts)])
+def _facts_of(cell: JSONObject) -> tuple[bytes, object]:
+    return exact([*map(cell.get, ("t", "f", "h"))])
 
 
 def with_ticdc_flags(columns: Signature) -> Signature:
@@ -230,14 +219,11 @@ class OpenProtocol(Decoder):
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, learn = learned.plan, parsed.images, parsed.learn
-        boundaries = plan.boundaries()
         indexes, key_frames = events.indexes, list(events.event_keys)
         parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]
-        columns: tuple[Column, ...] = ()
-        last_signature, last_version = exact(None), 0
+        runs = ColumnRuns(events, parsed, plan)
 
         def read(event: int, value_frame: bytes) -> None:
-            nonlocal columns, last_signature, last_version
             key_frame = key_frames[event]
             if "ccl" in key_frame or "ohk" in key_frame:
                 value_frame = self._whole_value(key_frame, value_frame, parsed)
@@ -250,14 +236,9 @@ class OpenProtocol(Decoder):
             if after is not None:
                 described = with_old_columns(after, before)
             signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
-            version = bisect_left(boundaries, events.moment(event, key_frame["ts"])) if boundaries else 0
-            exact_signature = exact(signature)
-            if exact_signature != last_signature or version != last_version:
-                columns = since_ddl(_columns(signature), boundaries, version)
-                last_signature, last_version = exact_signature, version
-                images.continue_run(columns)
+            columns = runs.columns(event, exact(signature), lambda: _columns(signature))
             if learn is not None:
-                learn(_template_of(signature), version, columns)
+                learn(_template_of(signature), runs.version, columns)
             if after is not None and deleted is not None:
                 msg = "both a new row ('u') and a deleted one ('d')"
                 raise ValueError(msg)

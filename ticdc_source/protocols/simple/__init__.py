@@ -18,7 +18,7 @@ from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import ReadEvent, number_after
+from ticdc_source.protocols.decoding import ColumnRuns, ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
@@ -224,15 +224,19 @@ class Simple(JSONDecoder):
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
-        plan, images, learn, table = learned.plan, parsed.images, parsed.learn, events.table
+        plan, learn, table = learned.plan, parsed.learn, events.table
+        runs = ColumnRuns(events, parsed, plan)
         decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"
-        columns: tuple[Column, ...] = ()
-        last_signature: tuple[object, ...] | None = None
+
+        def columns_of(row: JSONObject, version: int) -> tuple[Column, ...]:
+            definition = learned.definition(table, tso(version))
+            if definition is None and needs_types:
+                raise _undefined(table, version)
+            return _columns(definition, row, version)
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last_signature
             message = message_of(payload, parsed.parse)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self.settings.large.whole_message(
@@ -247,23 +251,16 @@ class Simple(JSONDecoder):
                 msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
                 raise TypeError(msg)
             row = described if type_ != "UPDATE" else with_old_columns(described, before)
-            signature = (
-                message["schemaVersion"],
-                row.keys(),
-            )  # keys compare as a set: a row in Avro has its members in any order
-            if signature != last_signature:
-                definition = learned.definition(table, tso(message["schemaVersion"]))
-                if definition is None and needs_types:
-                    raise _undefined(table, message["schemaVersion"])
-                columns, last_signature = _columns(definition, row, signature[0]), signature
-                images.continue_run(columns)
+            version = message["schemaVersion"]
+            # Keys compare as a set: a row in Avro has its members in any order.
+            columns = runs.columns(event, (version, row.keys()), lambda: columns_of(row, version))
             if is_avro(payload):
                 described = row_as_json(described, columns)
                 before = None if before is None else row_as_json(before, columns)
             if verifies and "checksum" in message and not message.get("handleKeyOnly"):
                 pair = {"previous": described if type_ == "DELETE" else before, "current": after and described}
                 self._verify(event, message, pair, columns, parsed, plan)
-            images.add(event, 0, _OPERATIONS[type_], described, before, plan)
+            parsed.images.add(event, 0, _OPERATIONS[type_], described, before, plan)
             if learn is not None and row.keys() == described.keys():
                 places = {column.name: column for column in columns}
                 template = None if verifies and "checksum" in message else template_of(payload, described)
