@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -163,7 +163,6 @@ class Parsed(Findings):
 
     Attributes:
         commit_ts, start_ts, build_ts, cluster_id, placed: per event, as in `Decoded`; None or False at first.
-        stated: the rows whose checksums are to be verified; the decoder knows their type.
         learn: takes the template of each event, if anyone wants them.
     """
 
@@ -173,7 +172,6 @@ class Parsed(Findings):
     build_ts: list[int | None]
     cluster_id: list[str | None]
     placed: list[bool]
-    stated: list[Any] = field(default_factory=list)
     parse: Parse = parse_object
     learn: KeepTemplate | None = None
 

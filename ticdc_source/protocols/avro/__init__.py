@@ -20,7 +20,7 @@ from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
+from ticdc_source.protocols.avro.checksum import wrong_checksum
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -35,14 +35,15 @@ from ticdc_source.protocols.avro.row_schema import (
     template_of,
 )
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.checksums import WARN_INSTEAD
+from ticdc_source.protocols.checksums import CORRUPTED as IS_CORRUPTED
+from ticdc_source.protocols.checksums import verify
 from ticdc_source.protocols.decoding import Decoder, ReadEvent
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
-from ticdc_source.protocols.images import Parse, Parsed
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
-from ticdc_source.protocols.templates import General, KeepTemplate, Templates
+from ticdc_source.protocols.templates import General, Templates
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -248,34 +249,17 @@ class Avro(Decoder):
         commit_ts = super().decode(events, Plan(())).commit_ts
         return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
-    def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
-    ) -> Parsed:
-        parsed = super()._parse(events, learned, learn, parse)
-        if parsed.stated:
-            self._verify(parsed, events, learned)
-        return parsed
-
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
         parsed = super()._sampled(events, declared)
         parsed.commit_ts = _filled(parsed.commit_ts, events, parsed.failures)
         return parsed
 
-    def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
-        """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
-        declared = column_order(events.table, self.settings.table_ddl)
-        wrong, parsed.verified = verify_checksums(parsed.stated, declared, learned.plan.settings)
-        if self.settings.verify_checksum == "warn":
-            parsed.suspect |= wrong
-            return
-        for event, reason in wrong.items():
-            msg = f"{reason}. {WARN_INSTEAD}"
-            parsed.failures[event] = DecodeError(msg, events.address(event))  # `cast_images` drops its images
-
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, learn = learned.plan, parsed.images, parsed.learn
         keys = events.chunk.keys
-        verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
+        mode = self.settings.verify_checksum
+        verifies = (bool(plan.fields) or plan.documents) and mode != "off"
+        declared = column_order(events.table, self.settings.table_ddl) if verifies else ()
         columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}
 
         def columns(of: RowSchema, schema_id: SchemaId | None, key: bytes | None) -> tuple[Column, ...]:
@@ -306,20 +290,14 @@ class Avro(Decoder):
             before = None if before is None else schema.row(before)
             of_row = columns(schema, schema_id, key)
             images.continue_run(of_row)
-            images_before = len(images.rows)
             operation = _OPERATIONS.get(op, "insert" if before is None else "update")
             images.add(event, 0, operation, row, before, plan)
-            if verifies and CHECKSUM in own and len(images.rows) > images_before:
-                text, is_corrupted = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
-                parsed.stated.append(
-                    ChecksumRow(
-                        event=event,
-                        columns=of_row,
-                        row=row,
-                        expected=int(text) if text.isdecimal() else None,
-                        is_corrupted=is_corrupted,
-                    )
-                )
+            expected = str(own.get(CHECKSUM))
+            if verifies and operation in plan.operations and own.get(CORRUPTED):
+                verify(event, parsed, mode, lambda: IS_CORRUPTED)
+            elif verifies and operation in plan.operations and expected.isdecimal():
+                settings = plan.settings
+                verify(event, parsed, mode, lambda: wrong_checksum(of_row, row, int(expected), declared, settings))
             if learn is not None:
                 learn(template_of(payload[:start], schema), 0, of_row)
 

@@ -7,7 +7,7 @@ the version of its table, which a DDL or a BOOTSTRAP message defines (`definitio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.contract import Branch, Const, Image, Number, Program, Row, SetOperation, Slot, Step, Way
 from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import LearnedTable, ProtocolFacts
-from ticdc_source.protocols.checksums import WARN_INSTEAD
+from ticdc_source.protocols.checksums import verify
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ColumnRuns, ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
@@ -32,16 +32,8 @@ from ticdc_source.protocols.messages import (
     tso,
     whole_number,
 )
-from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
-from ticdc_source.protocols.simple.avro import (
-    commit_ts_of_row,
-    is_avro,
-    message_of,
-    parse_avro,
-    row_as_json,
-    table_of_row,
-)
+from ticdc_source.protocols.simple.avro import is_avro, message_of, parse_avro, row_as_json, table_of_row
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
 from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
@@ -219,8 +211,6 @@ class Simple(JSONDecoder):
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        if any(map(is_avro, events.payloads)):
-            return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
@@ -228,7 +218,8 @@ class Simple(JSONDecoder):
         runs = ColumnRuns(events, parsed, plan)
         decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
-        verifies = needs_types and self.settings.verify_checksum != "off"
+        mode = self.settings.verify_checksum
+        verifies = needs_types and mode != "off"
 
         def columns_of(row: JSONObject, version: int) -> tuple[Column, ...]:
             definition = learned.definition(table, tso(version))
@@ -259,7 +250,7 @@ class Simple(JSONDecoder):
                 before = None if before is None else row_as_json(before, columns)
             if verifies and "checksum" in message and not message.get("handleKeyOnly"):
                 pair = {"previous": described if type_ == "DELETE" else before, "current": after and described}
-                self._verify(event, message, pair, columns, parsed, plan)
+                verify(event, parsed, mode, lambda: wrong_checksum(message, pair, columns, plan.settings))
             parsed.images.add(event, 0, _OPERATIONS[type_], described, before, plan)
             if learn is not None and row.keys() == described.keys():
                 places = {column.name: column for column in columns}
@@ -267,27 +258,6 @@ class Simple(JSONDecoder):
                 learn(template, 0, tuple(places[name] for name in described))
 
         return read
-
-    def _verify(
-        self,
-        event: int,
-        message: JSONObject,
-        images: Mapping[str, object],
-        columns: Sequence[Column],
-        parsed: Parsed,
-        plan: Plan,
-    ) -> None:
-        parsed.verified += 1
-        try:
-            wrong = wrong_checksum(message, images, columns, plan.settings)
-        except (ValueError, TypeError, KeyError):  # a cell does not fit its type: casting it says so, with its column
-            return
-        if wrong is None:
-            return
-        if self.settings.verify_checksum == "fail":
-            msg = f"{wrong}. {WARN_INSTEAD}"
-            raise DecodeError(msg)
-        parsed.suspect[event] = wrong
 
 
 def _marks_of(message: JSONObject) -> Marks:
