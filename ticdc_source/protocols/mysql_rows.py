@@ -1,7 +1,7 @@
-"""The decoder of row packets of MySQL's text protocol, as a snapshot has them.
+"""The decoder of a snapshot's rows: packets of MySQL's text protocol, as TiDB sends them.
 
-A row is its cells alone, as MySQL's text. The key of its record names the table and the TSO as of which it was read,
-and a record without a key has the columns of that version of the table (`sources/tidb/messages.py`).
+A row is only its cells, as MySQL's text. The key of its record names the table and the TSO as of which it was read. A
+record without a key has the columns of that version of the table (`sources/tidb/messages.py`).
 """
 
 from __future__ import annotations

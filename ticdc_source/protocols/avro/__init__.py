@@ -57,11 +57,7 @@ _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
 
 def decimal_wire(scale: int) -> Wire:
-    """Return how DECIMAL is written with `avro-decimal-handling-mode=precise`: a big-endian integer.
-
-    Args:
-        scale: that of the messages; the column may have been altered since.
-    """
+    """DECIMAL with `avro-decimal-handling-mode=precise`: a big-endian integer, at the scale of the messages."""
 
     def texts(cells: Cells) -> Cells:
         if isinstance(cells, pa.BinaryArray):
@@ -91,7 +87,7 @@ def _decimal_text(cell: bytes, scale: int) -> str:
 
 
 def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
-    """Make the kernel for the text of a FLOAT: the digits that identify a 32-bit float, as MySQL prints it."""
+    """Write a FLOAT as MySQL prints it, with the digits that identify a 32-bit float."""
     of_text = numbers.FLOAT_NUMBER.text(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
@@ -145,7 +141,7 @@ def _shows_extension(value: bytes, registry: RegistrySettings) -> bool | None:
 
 
 class Avro(Decoder):
-    """The avro decoder. It has no large messages, and no start-ts."""
+    """The decoder of avro, which has no large messages and no start-ts."""
 
     facts = ProtocolFacts(
         name="avro",
@@ -163,7 +159,7 @@ class Avro(Decoder):
         return self._of_one_table(chunk, wants) or super().split(chunk, wants, learned)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
-        """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
+        """Split a chunk that only has rows of one table, without a look at each; None if it has anything else."""
         values = chunk.values
         if not isinstance(values, Binaries):
             return None
@@ -245,7 +241,7 @@ class Avro(Decoder):
         return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Decode the rows without building columns: the commit-ts comes after them. Return NULL where it is missing."""
+        """Decode the rows without building columns: the commit-ts comes after them."""
         commit_ts = super().decode(events, Plan(())).commit_ts
         return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
@@ -317,7 +313,6 @@ def _has_no_row(value: bytes) -> bool:
 
 
 def _with_key_flag(column: Column, keys: frozenset[str]) -> Column:
-    """Set whether the column is part of the handle key. Without a message key, this is not known."""
     if not keys:
         return column
     is_key = column.name in keys
@@ -331,7 +326,7 @@ def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
 
 
 class _TemplatesByKey(dict[bytes, Templates]):
-    """The templates that were learned of one table's rows, by the bytes that name the schema of the key."""
+    """The templates of one table's rows, by the bytes that name the schema of the key."""
 
     def __missing__(self, head: bytes) -> Templates:
         templates = self[head] = Templates()

@@ -48,10 +48,7 @@ def sanitized(name: str) -> str:
 
 
 def original_table(table: TableName, table_ddl: str | None) -> TableName:
-    """Return the original name of a table.
-
-    It is the sanitized name if `tableDDL` declares no table, or several, that have it.
-    """
+    """Return the original name of a table; the sanitized one unless `tableDDL` declares exactly one table with it."""
     declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
     if len(declared) != 1:
         return table
@@ -79,10 +76,7 @@ def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | 
 
 
 def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
-    """Return the original names of a table's columns, in lower case and in the order of the table.
-
-    There are none if `tableDDL` does not declare the table.
-    """
+    """Return the original names of the columns that `tableDDL` declares, in lower case and in its order."""
     for name, created in _tables(table_ddl).items():
         if name.table.lower() == table.table.lower() and name.database.lower() in ("", table.database.lower()):
             return tuple(created.columns)
@@ -100,7 +94,7 @@ def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
 
 
 def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
-    """Return the tables with a sanitized name, which is in lower case. `tableDDL` may name no database."""
+    """Return the tables with a sanitized name, in lower case. `tableDDL` may name no database."""
     by_name = _by_sanitized_name(table_ddl)
     return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
 
@@ -146,6 +140,7 @@ class RowSchema:
     """What the schema of a key or a value says.
 
     Attributes:
+        own: the fields of TiCDC itself.
         renamed: the names of columns by those of their fields, where they differ.
     """
 
@@ -162,10 +157,10 @@ class RowSchema:
 
 @lru_cache(maxsize=4096)
 def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: str | None = None) -> RowSchema:
-    """Return what the schema says that an id names.
+    """Interpret a schema of the registry.
 
     Raises:
-        DecodeError: the registry has no such schema, or TiCDC did not make it.
+        DecodeError: there is no such schema, or TiCDC did not make it.
         SchemaRegistryUnavailableError: as `schema_of`.
     """
     schema = schema_of(settings, schema_id)
@@ -279,7 +274,7 @@ def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) 
 
 
 def _field(declared: object) -> AvroField | None:
-    """Return a column's field; None unless its type is one of `_TYPES`, or a union of one with null."""
+    """Return the field of a column; None unless its type is one of `_TYPES`, or a union of one with null."""
     branches = declared if isinstance(declared, list) else [declared]
     names = [each["type"] if isinstance(each, dict) else each for each in branches]
     types = [_TYPES[name] for name in names if name in _TYPES]

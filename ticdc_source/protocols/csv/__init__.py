@@ -1,7 +1,7 @@
-"""The decoder of CSV in files of a storage sink.
+"""The decoder of CSV in files of a storage sink (pingcap/ticdc pkg/sink/codec/csv).
 
-A row says its table, its operation and its commit-ts. The schema file of its table's version says what its columns are;
-the key of the message names that version, which the path of its file says (docs/design/0022-storage-sink.md).
+A row says its table, its operation and its commit-ts. The schema file of the table's version says what its columns are.
+The path of a file names that version, and the keys of its messages repeat it (docs/design/0022-storage-sink.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
 
 
 def table_of(schema: JSONObject) -> TableName:
-    """Return the table of a schema file; its name is empty for DDL of a database."""
     return table_name(schema.get("Schema"), schema.get("Table"))
 
 
@@ -168,7 +167,7 @@ class CSV(Decoder):
         return split
 
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
-        """Return the table of a row, and the fields of a row that say so, as TiCDC writes them."""
+        """Return the table of a row, and the bytes behind the operation that name it, as TiCDC writes them."""
         own, quotes, _ = fields_of(message, self.settings.files, OWN_FIELDS)
         begin = own[0] or ""
         # A plain word is left to `_reader`, which knows whether the table is wanted.
@@ -295,7 +294,6 @@ def _is_quoted(column: Column) -> bool:
 
 
 def _bare_text_error(column: Column, field: str | None) -> ValueError:
-    """Return the error for a text without quotes, which only NULL has."""
     msg = f"{column.name} is the text {field!r:.40} without quotes: are csv.null and csv.quote those of the changefeed?"
     return ValueError(msg)
 

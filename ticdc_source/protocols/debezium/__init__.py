@@ -109,14 +109,14 @@ def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVe
 
 
 def shows_extension(message: JSONObject) -> bool | None:
-    """Return whether a row's schema has TiDB's types; None if it has no schema, or TiCDC did not write it."""
+    """Whether a row's schema has TiDB's types; None if it has no schema, or TiCDC did not write it."""
     is_native = payload_of(message)["source"].get("connector") not in _TICDC
     fields = None if is_native else row_fields(message)
     return None if fields is None else any("tidb_type" in field for field in fields)
 
 
 class Debezium(JSONDecoder):
-    """The debezium decoder. It has no large messages."""
+    """The decoder of debezium, which has no large messages."""
 
     facts = ProtocolFacts(
         name="debezium",
@@ -143,7 +143,7 @@ class Debezium(JSONDecoder):
         declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (`tableChanges` say as much)
         learned: Learned | None = None,  # noqa: ARG002 (values of any kind tell)
     ) -> list[TableSchema]:
-        """Return what schema, `tidb_type` and the `tableChanges` of this table say; key columns from the Kafka key."""
+        """Combine schema, `tidb_type`, `tableChanges` and, for the key columns, the Kafka key."""
         versions = _types_in_ddl(events.table, ddl)
         parsed = self._sampled(events, versions)
         keys = self._key_columns(events)
@@ -186,7 +186,6 @@ class Debezium(JSONDecoder):
             return None
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Look into `source`, with which TiCDC begins each message."""
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _parse(
@@ -198,7 +197,7 @@ class Debezium(JSONDecoder):
         return parsed
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
-        """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
+        """Mark the handle-key columns of each image, the members of its record's key, which DDL may change."""
         keys_of_records = events.chunk.keys
         keys = [self._members(keys_of_records[events.positions[event]]) for event in images.events]
         runs: list[tuple[int, tuple[Column, ...]]] = []
@@ -254,16 +253,12 @@ class Debezium(JSONDecoder):
         return wire, type_
 
 
-# A text that ends `source` before its commit-ts would have a brace.
+# In `source`, with which TiCDC begins each message. A text that ends it before its commit-ts would have a brace.
 _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17})[,}]'
 
 
 def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:
-    """Add the event of a message to a split.
-
-    Raises:
-        TypeError, ValueError: it is no event.
-    """
+    """Add the event of a message to a split; errors are in `MALFORMED`."""
     source, op = payload.get("source"), payload.get("op")
     if source is None and op is None and ("ts_ms" in payload or "status" in payload):
         split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
@@ -311,7 +306,7 @@ def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObj
 def _said(
     read: Callable[[Sequence[JSONObject] | None, TableName], Mapping[str, Said]], event: DDLEvent, table: TableName
 ) -> Mapping[str, Said]:
-    """Return what a DDL event says of a table; nothing if its description is broken, so that DDL never fails a read."""
+    """Return what a DDL event says of a table; nothing if that is broken, so that DDL never fails a read."""
     try:
         return read(event.table_changes, table)
     except MALFORMED:
@@ -319,7 +314,7 @@ def _said(
 
 
 def _facts_before(moment: Moment, ddl: Sequence[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
-    """Return what the last DDL event before a moment that describes a table says beside types; if any does."""
+    """Return what the last DDL event before a moment that describes the table says beside types."""
     before = [event for event in _in_order(ddl) if event.moment < moment]
     each = (_said(declared_facts, event, table) for event in reversed(before))
     return next((facts for facts in each if facts), {})
@@ -330,18 +325,17 @@ def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
 
 
 def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:
-    """Return the commit-ts and False; native Debezium has none: see `commit_ts_or_time`."""
     return commit_ts_or_time(payload["source"].get("commit_ts"), payload["source"].get("ts_ms"))
 
 
 def _start_ts(payload: JSONObject) -> int | None:
-    """Return the start-ts of the transaction (docs/wire.md, item 78); None if the message lacks it, or has 0."""
+    """Return the start-ts of the transaction, if it is there and not 0 (docs/wire.md, item 78)."""
     start_ts = payload["source"].get("start_ts")
     return None if start_ts is None else tso(start_ts) or None
 
 
 def _written(payload: JSONObject) -> tuple[int | None, str | None]:
-    """Return when a message was encoded, in ms since the epoch, and TiCDC's cluster id; None if it lacks one."""
+    """Return when a message was encoded, in ms since the epoch, and TiCDC's cluster id."""
     cluster_id = payload["source"].get("cluster_id")
     return milliseconds(payload.get("ts_ms")), None if cluster_id is None else text(cluster_id)
 
@@ -355,7 +349,6 @@ def payload_of(message: JSONObject) -> JSONObject:
 
 
 def row_fields(message: JSONObject) -> list[JSONObject] | None:
-    """Return the fields of a row's schema; None if the message has no schema."""
     schema = message.get("schema")
     if not schema:
         return None
@@ -397,7 +390,7 @@ _CHANGE = Branch(
 
 
 def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
+    """Return the template of a message; None if TiCDC writes no such messages."""
     match = _HEAD.match(value)
     if match is None:
         return None

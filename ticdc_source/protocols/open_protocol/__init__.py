@@ -1,6 +1,6 @@
 """The open-protocol decoder: rows, flags and types (docs/wire.md, items 58 to 67; pingcap/ticdc pkg/sink/codec/open).
 
-`split` cuts records into events. The payload of an event is its value frame, its event key the parsed key frame.
+The payload of an event is its value frame, its event key the parsed key frame.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NOT_NULL, _TICDC_NULLABLE = 1, 64
 
 
 class _Object(list[tuple[str, object]]):
-    """A JSON object as its members in order. A dict would keep the last of repeated members only."""
+    """The members of a JSON object, in order and including repeated ones."""
 
 
 def restored_old_values(value_frame: bytes) -> JSONObject | None:
@@ -122,7 +122,7 @@ _LETTERS = {
 
 
 def unquoted(cell: str) -> bytes:
-    """Return the bytes whose form under Go's `strconv.Quote` has this body, without quotes (docs/wire.md, item 64).
+    """Undo Go's `strconv.Quote`, given the text without the quotes around it (docs/wire.md, item 64).
 
     Raises:
         ValueError: a backslash starts no escape that Quote writes.
@@ -187,7 +187,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
 
 
 class OpenProtocol(Decoder):
-    """The open-protocol decoder."""
+    """The decoder of open-protocol."""
 
     facts = ProtocolFacts(
         name="open-protocol",
@@ -206,7 +206,6 @@ class OpenProtocol(Decoder):
         return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return the commit-ts of the key frames, which splitting has parsed."""
         if isinstance(events.event_keys, PlainKeys):
             return events.event_keys.commit_ts
         return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
@@ -285,7 +284,7 @@ class OpenProtocol(Decoder):
 
 
 def _whole_events(events: TableEvents) -> pa.Int32Array | None:
-    """Return the indexes of the events that are whole in their messages; None if all are."""
+    """Return the indexes of the events that are whole in their messages; None for all."""
     if isinstance(events.event_keys, PlainKeys):
         return None
     large = {event for event, key_frame in enumerate(events.event_keys) if "ccl" in key_frame or "ohk" in key_frame}

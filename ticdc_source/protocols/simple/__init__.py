@@ -33,7 +33,14 @@ from ticdc_source.protocols.messages import (
     whole_number,
 )
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
-from ticdc_source.protocols.simple.avro import is_avro, message_of, parse_avro, row_as_json, table_of_row
+from ticdc_source.protocols.simple.avro import (
+    commit_ts_of_row,
+    is_avro,
+    message_of,
+    parse_avro,
+    row_as_json,
+    table_of_row,
+)
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
 from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
@@ -65,7 +72,7 @@ _BINARY = "binary"  # a character set
 
 
 def table_of(schema: JSONObject) -> TableName:
-    """Return the table of a `tableSchema`. The JSON encoding calls the database `schema`, Avro `database`."""
+    """The JSON encoding calls the database `schema`, Avro `database`."""
     return table_name(schema.get("schema", schema.get("database")), schema["table"])
 
 
@@ -112,7 +119,7 @@ def _defined_columns(schema: JSONObject) -> tuple[Column, ...]:
 
 
 def _may_be_invented(key: Key, keys: Iterable[Key]) -> bool:
-    """Return whether TiCDC may have made up this primary key: it repeats a unique key (docs/wire.md, item 119).
+    """Whether TiCDC may have made up this primary key, which repeats a unique key (docs/wire.md, item 119).
 
     A table with PRIMARY KEY and UNIQUE of the same columns looks the same. DDL in the topic, or `tableDDL`, tells.
     """
@@ -151,7 +158,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
 
 
 class Simple(JSONDecoder):
-    """The simple decoder."""
+    """The decoder of simple, in both encodings."""
 
     facts = ProtocolFacts(
         name="simple",
@@ -164,7 +171,7 @@ class Simple(JSONDecoder):
     prefix = _PREFIX
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
-        """Search JSON for the address; parse Avro. A record of this wire format has an empty key, or none."""
+        """Search JSON for the address; parse Avro. The key is empty or null."""
         plain = plain_bytes(value, self.settings.compression)
         if not is_avro(plain):
             return 0 if key else int(_CLAIM_CHECK in plain)
@@ -211,6 +218,8 @@ class Simple(JSONDecoder):
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        if any(map(is_avro, events.payloads)):
+            return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
@@ -280,7 +289,7 @@ def _with_zone(column: Column, cells: Cells) -> Column:
 
 
 def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int) -> tuple[Column, ...]:
-    """Return the columns of a row, with its spelling, in the order of the table, then those that the definition lacks.
+    """Return the columns of a row, as it spells them, in the order of the table, then those that the definition lacks.
 
     Rows of two unknown versions differ: the survey of a DataFrame keeps one of each.
     """
@@ -292,8 +301,8 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int)
     return (*defined, *(Column(text(name), since=Moment(version)) for name in row if name not in names))
 
 
-# The template of a row message as TiCDC writes it (pingcap/ticdc pkg/sink/codec/simple/message.go). Within a version of
-# a table, only the type, numbers and values change. Go writes the columns in the order of their names.
+# The template of a row message as TiCDC writes it (pingcap/ticdc pkg/sink/codec/simple/message.go): within a version of
+# a table, only the type, numbers and values change.
 _MESSAGE = re.compile(
     rb'(\{"version":1,"database":"[^"\\]*","table":"[^"\\]*",)((?:"tableID":[1-9]\d*,)?)"type":"(?:INSERT|UPDATE|DELETE)",'
     rb'"commitTs":[1-9]\d*,((?:"startTs":[1-9]\d*,)?)"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'

@@ -113,6 +113,21 @@ def table_of_row(value: bytes) -> TableName | None:
     return TableName(value[database:end].decode(), value[table:end_of_table].decode())
 
 
+def commit_ts_of_row(value: bytes) -> int | None:
+    """Return the commit-ts of a row message in Avro, without parsing all of it; None if it cannot be found."""
+    if not value.startswith(_ROW):
+        return None
+    try:
+        position = read_varint(value, len(_ROW))[1]
+        for _ in ("database", "table"):
+            position = text_bounds(value, position)[1]
+        for _ in ("tableID", "type"):
+            position = read_varint(value, position)[1]
+        return read_varint(value, position)[0]
+    except ValueError:
+        return None
+
+
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
     """Return the cells of a row as the JSON encoding has them: as text, a TIMESTAMP as an object."""
     types = {column.name: "" if column.type is None else column.type.name for column in columns}
