@@ -37,7 +37,7 @@ from ticdc_source.kernels.wire import (
     text_bytes,
     texts,
 )
-from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, FLOATS, INTEGERS, TEXTS, ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, FLOATS, INTEGERS, TYPES, ColumnType
 
 _MOST_LABELS = 64  # of a SET
 
@@ -247,10 +247,9 @@ TEXT_KERNELS: dict[str, Wire] = {
     "datetime": temporal.DATETIME_TEXT,
     "timestamp": temporal.TIMESTAMP_TEXT,
     "time": temporal.TIME_TEXT,
-    **dict.fromkeys(TEXTS, TEXT),
+    **{name: TEXT for name, row in TYPES.items() if row.arrow == pa.string()},
     **dict.fromkeys(BINARIES, BASE64_BINARY),
     "enum": ENUM_TEXT,
     "set": SET_TEXT,
-    "json": TEXT,
     "vector": VECTOR_TEXT,
 }

@@ -43,7 +43,7 @@ from ticdc_source.protocols.messages import (
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
-from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, declared_type, parse_type
+from ticdc_source.schema.types import BINARIES, ColumnType, declared_type, parse_type
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 
@@ -52,8 +52,7 @@ _CHECKPOINT = b'{"checkpoint-ts":'
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _MOST_DIGITS = 19  # of a commit-ts
 
-# The types whose values stand in quotes, if there are any; TiCDC writes numbers without.
-_QUOTED = frozenset({*TEXTS, *BINARIES, "enum", "set", "json", "date", "datetime", "timestamp", "time"})
+_BARE = frozenset({"number", "float", "bit"})  # the families of types whose values TiCDC writes without quotes
 _KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
 _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
@@ -290,7 +289,7 @@ def _commit_ts(fields: Sequence[str | None]) -> int:
 
 
 def _is_quoted(column: Column) -> bool:
-    return column.type is not None and column.type.name in _QUOTED
+    return column.type is not None and column.type.family not in _BARE
 
 
 def _bare_text_error(column: Column, field: str | None) -> ValueError:
