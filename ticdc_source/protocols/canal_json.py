@@ -288,7 +288,7 @@ class CanalJSON(JSONDecoder):
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)
-            signature = (*map(message.get, ("mysqlType", "sqlType", "pkNames")), *described)
+            signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), *described)
             columns = runs.columns(event, signature, lambda: _columns(message, described))
             _add(parsed.images, event, message, rows, plan)
             if learn is not None and described is rows[0]:
