@@ -143,6 +143,12 @@ class Split:
     unpacked: int = 0
     rest: Iterator[Split] = field(default_factory=lambda: iter(()))
 
+    @classmethod
+    def of_parts(cls, parts: Iterator[Split]) -> Split:
+        split = next(parts)
+        split.rest = parts
+        return split
+
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
         table_events = self.tables.get(table)
         if table_events is None:

@@ -162,10 +162,7 @@ class JSONDecoder(Decoder):
             split.keep(wants)
             return split.with_selected(selected, start, end)
 
-        splits = parts()
-        split = next(splits)
-        split.rest = splits
-        return split
+        return Split.of_parts(parts())
 
     def _add_parsed(self, split: Split, chunk: Chunk, position: int) -> None:
         """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""

@@ -49,7 +49,7 @@ def sanitized(name: str) -> str:
 
 def original_table(table: TableName, table_ddl: str | None) -> TableName:
     """Return the original name of a table; the sanitized one unless `tableDDL` declares exactly one table with it."""
-    declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
+    declared = _declared(table, table_ddl)
     if len(declared) != 1:
         return table
     (original,) = declared
@@ -62,8 +62,7 @@ def original_table(table: TableName, table_ddl: str | None) -> TableName:
 def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | None) -> dict[str, str]:
     """Map the sanitized names of columns to the original ones, where they differ and are not ambiguous."""
     by_name: dict[str, list[str]] = {}
-    place = sanitized(table.database).lower(), sanitized(table.table).lower()
-    if len(_declared(place, table_ddl)) > 1:
+    if len(_declared(_sanitized_table(table), table_ddl)) > 1:
         return {}  # the columns may be those of another table
     for original in column_order(table, table_ddl):
         by_name.setdefault(sanitized(original).lower(), []).append(original)
@@ -85,18 +84,21 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
 
 def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
     """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
-    originals = {
-        TableName(sanitized(name.database), sanitized(name.table)): name
-        for name in _tables(table_ddl)
-        if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
+    return {
+        short: name
+        for short, name in ((_sanitized_table(name), name) for name in _tables(table_ddl))
+        if short != name and len(_declared(short, table_ddl)) == 1
     }
-    return {short: name for short, name in originals.items() if short != name}
 
 
-def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
-    """Return the tables with a sanitized name, in lower case. `tableDDL` may name no database."""
+def _sanitized_table(table: TableName) -> TableName:
+    return TableName(sanitized(table.database), sanitized(table.table))
+
+
+def _declared(table: TableName, table_ddl: str | None) -> frozenset[TableName]:
+    """Return the tables with a sanitized name. `tableDDL` may name no database."""
     by_name = _by_sanitized_name(table_ddl)
-    return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
+    return by_name.get(table.folded) or by_name.get(TableName("", table.folded.table)) or frozenset()
 
 
 def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
@@ -104,11 +106,11 @@ def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
 
 
 @lru_cache(maxsize=64)
-def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
-    by_name: dict[tuple[str, str], frozenset[TableName]] = {}
+def _by_sanitized_name(table_ddl: str | None) -> Mapping[TableName, frozenset[TableName]]:
+    by_name: dict[TableName, frozenset[TableName]] = {}
     for name in _tables(table_ddl):
-        place = sanitized(name.database).lower(), sanitized(name.table).lower()
-        by_name[place] = by_name.get(place, frozenset()) | {name}
+        short = _sanitized_table(name).folded
+        by_name[short] = by_name.get(short, frozenset()) | {name}
     return by_name
 
 

@@ -112,10 +112,7 @@ def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_nat
     selected = _Selected({}, range(len(chunk)), 0)
     if in_native and native is not None and compression.codec in ("none", "auto"):
         selected = _selected(chunk, wants)
-    splits = _parts(chunk, compression, wants, selected)
-    split = next(splits)
-    split.rest = splits
-    return split
+    return Split.of_parts(_parts(chunk, compression, wants, selected))
 
 
 def _selected(chunk: Chunk, wants: Wants) -> _Selected:
