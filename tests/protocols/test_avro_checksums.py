@@ -37,14 +37,12 @@ class ChecksumRow(NamedTuple):
     settings: Settings = Settings()
 
     def found(self) -> tuple[int, int]:
-        """Return how many rows are wrong, and how many were verified."""
         parsed = Parsed.of(1)
         verify(0, parsed, "warn", lambda: wrong_checksum(*self))
         return len(parsed.suspect), parsed.verified
 
 
 def counted(captured: Captured) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return of each table how many rows were verified, and how many did not fit."""
     counters = {}
     for database, table in tables_with_rows(captured):
         name = f"`{database}`.`{table}`"

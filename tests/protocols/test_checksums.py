@@ -118,7 +118,6 @@ def test_one_damaged_character_in_any_cell_is_found(scenario: str) -> None:
 
 
 def message(checksum: dict[str, Any], value: str = "a") -> tuple[None, bytes]:
-    """Return an insert of (1, value) with a checksum."""
     row = {"id": "1", "v": value}
     fields = {
         "version": 1, "database": "test", "table": "t", "tableID": 7, "type": "INSERT", "commitTs": 1 << 58,

@@ -79,7 +79,6 @@ def chunk_of(rows: list[bytes], *, packed: bool) -> Chunk:
 
 
 def plan_of(*, native: bool, settings: Settings | None = None, as_text: bool = False) -> Plan:
-    """Return the plan that reads all columns as their own types, or as text."""
     fields = [
         ReadField(one.name, pa.string() if as_text else one.type.arrow, type=one.type) for one in COLUMNS if one.type
     ]

@@ -36,7 +36,6 @@ def canal_row(number: int, table: str = "t", operation: str = "INSERT", **more: 
 
 
 def debezium_row(number: int, table: str = "t", operation: str = "c", **more: Any) -> bytes:
-    """Make a row message of debezium whose times depend on the number."""
     source = {"table": table, "ts_ms": (TSO >> 18) + number, "commit_ts": TSO + number, **more}
     made = debezium(operation, None if operation == "c" else {"id": 1}, {"id": number}, source=source)[1]
     assert made is not None
