@@ -96,7 +96,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
 }
 CLI = frozenset({"cli", "inspection"})
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
-# Folders whose subfolders (not files) stay apart: one wire format does not know another.
+# Folders in which each wire format has a module or a folder; one does not know another.
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
 # The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`. What is
 # a word for something else too is a name in backticks, in a path and as the class.
@@ -238,7 +238,7 @@ def unnamed(sources: Sources) -> Iterator[str]:
         found = [
             (source.count("\n", 0, match.start()) + 1, match[0])
             for wire_folder, names in WIRE_FORMATS
-            if module != REGISTRY and not module.startswith(f"{PACKAGE}.protocols.{wire_folder}.")
+            if module != REGISTRY and not f"{module}.".startswith(f"{PACKAGE}.protocols.{wire_folder}.")
             for match in names.finditer(source)
         ]
         if module not in MAY_NAME_A_WIRE_FORMAT:

@@ -41,7 +41,6 @@ def stored(files: Mapping[str, bytes], folder: Path) -> str:
 
 
 def compare(captured: Captured, decoded: list[dict[str, Any]]) -> Counter[str]:
-    """Compare rows with the truth; return the losses."""
     losses: Counter[str] = Counter()
     true = list(true_rows(captured, "large", "doc"))
     assert len(decoded) == len(true)

@@ -44,7 +44,6 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
 
 
 def _real_date(cell: str | None, settings: Settings) -> str | None:
-    """Return the text of a date; None for a zero or invalid one."""
     if cell is None:
         return None
     match = _DATE.fullmatch(cell)
@@ -64,8 +63,7 @@ def _real_date(cell: str | None, settings: Settings) -> str | None:
 def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
     """Read wall-clock texts of the TiCDC server's zone as instants.
 
-    When a zone turns its clocks back, two instants an hour apart have one text. The message does not tell which one it
-    was (docs/wire.md, item 39): the kernel takes the earlier.
+    When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
     """
     wall_clock, zone = dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
 
@@ -101,7 +99,7 @@ Value = TypeVar("Value")
 
 
 def text_of(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Maker:
-    """Make the maker of text kernels from that of natural ones, for types that do not come as MySQL's text."""
+    """Derive text kernels from natural ones, for types that do not come as MySQL's text."""
 
     def make(type_: ColumnType, settings: Settings) -> Kernel:
         run = natural(type_, settings)

@@ -43,7 +43,7 @@ class _Pairs(list[tuple[str, object]]):
 
 
 def _width(number: int) -> int:
-    """Return how many bytes sizes, offsets and keys up to `number` take."""
+    """Return how many bytes a size, an offset or a key takes that may be as large as `number`."""
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3 if number <= 0xFFFFFF else 4  # noqa: PLR2004
 
 
@@ -149,7 +149,7 @@ def _no_constant(name: str) -> None:
 
 
 def variant_of(text: str) -> tuple[bytes, bytes]:
-    """Return a JSON document as (value, metadata).
+    """Encode a JSON document as (value, metadata).
 
     Raises:
         ValueError: it is not JSON, or a document that VARIANT does not hold.
@@ -170,11 +170,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
 
 
 def variants(texts: pa.Array) -> pa.Array:
-    """Return an array of JSON texts as an array of VARIANTs.
-
-    Raises:
-        ValueError: a text is not JSON, or a document that VARIANT does not hold.
-    """
+    """Encode an array of JSON texts; see `variant_of`."""
     values = [None if text is None else variant_of(text) for text in texts.to_pylist()]
     children = [pa.array([b"" if pair is None else pair[side] for pair in values], pa.binary()) for side in (0, 1)]
     missing = pa.array([pair is None for pair in values], pa.bool_())

@@ -156,7 +156,6 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
         others=tuple(others),
         rescued=layout.rescued,
         rescue=rescues,
-        build_ts="build_ts" in layout.metadata.values(),
         native_path=options.native_code != "off",
     )
 

@@ -1,4 +1,4 @@
-"""The wire formats that are read. A new one is a folder of this package and a row of `DECODERS`."""
+"""The wire formats that are read. A new one is a module or folder of this package and a row of `DECODERS`."""
 
 from __future__ import annotations
 
@@ -9,38 +9,22 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
-from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.row_schema import originals_of_sanitized
-from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.avro import Avro
+from ticdc_source.protocols.avro.row_schema import originals_of_sanitized as originals_of_sanitized  # for the planner
+from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
-from ticdc_source.protocols.csv.decoder import CSV
+from ticdc_source.protocols.csv import CSV
+from ticdc_source.protocols.debezium import Debezium
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
-from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.mysql_rows.decoder import MySQLRows
-from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
-from ticdc_source.protocols.simple.decoder import Simple
+from ticdc_source.protocols.mysql_rows import MySQLRows
+from ticdc_source.protocols.open_protocol import OpenProtocol
+from ticdc_source.protocols.simple import Simple
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import WireFormats
 from ticdc_source.sources.storage.file_format import FileSettings
-
-__all__ = [
-    "DECODERS",
-    "FORMATS",
-    "OF_MESSAGES",
-    "PROTOCOLS",
-    "checked_protocol",
-    "decoder_of",
-    "describe_unknown",
-    "detect_protocol",
-    "originals_of_sanitized",
-    "possible_decoders",
-    "protocol_of",
-    "recognized",
-    "with_likely_protocol",
-]
 
 # A record is taken for the first that recognizes it: what looks at the key or the first bytes comes before what looks
 # for members, which may be names of columns too.
@@ -60,7 +44,7 @@ FORMATS = WireFormats(
 
 
 def checked_protocol(options: Options) -> str:
-    """Return the option `protocol` after a check: `auto`, or one of `OF_MESSAGES`.
+    """Return the option `protocol`: `auto`, or one of `OF_MESSAGES`.
 
     Raises:
         OptionError: no protocol has that name.
@@ -77,11 +61,10 @@ def possible_decoders(options: Options) -> list[Decoder]:
 
 
 def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> Decoder:
-    """Return the decoder of a protocol that these options ask for.
+    """Make the decoder of a protocol. Only this module of the package reads options.
 
     Args:
-        protocol: one of `PROTOCOLS`.
-        reads_files: whether it reads claim-check files. If not, it takes large messages with their key columns only.
+        reads_files: whether it reads claim-check files. If not, large messages have their key columns only.
     """
     most = options.max_message_bytes
     together = min(Compression().max_together, options.max_bytes_per_batch)
@@ -97,7 +80,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
 
 
 def recognized(key: bytes | None, value: bytes | None) -> str | None:
-    """Return the protocol of a record by its first bytes; None if no protocol recognizes it."""
+    """Return the protocol of a record by its bytes; None if no protocol recognizes it."""
     return next((name for name, decoder in PROTOCOLS.items() if decoder.facts.recognizes(key, value)), None)
 
 
@@ -136,7 +119,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
 
 
 def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
-    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it."""
+    """Return the option `protocol`, which is for messages; with `auto`, and for rows of TiDB, the records tell it."""
     of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
     if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
         return options.protocol
@@ -150,10 +133,7 @@ def describe_unknown(value: bytes) -> str:
 
 
 def with_likely_protocol(corrupt: Corrupt, chunk: Chunk, decoder: Decoder) -> Corrupt:
-    """Return a bad record or event, whose error also names the protocol if the record looks like one of another.
-
-    Only bad records are looked at, so that `protocol` costs good ones nothing.
-    """
+    """Name another protocol in the error of a bad record that looks like one."""
     if chunk.failure is not None:
         return corrupt
     key, value = chunk.keys[corrupt.position], chunk.values[corrupt.position]

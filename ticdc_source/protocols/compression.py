@@ -27,8 +27,8 @@ class Compression:
 
     Attributes:
         codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
-        max_together: the number of bytes of decompressed messages that are in memory together, unless one is larger:
-            as many as a chunk has at most.
+        max_bytes: the most bytes of one message.
+        max_together: the most bytes of decompressed messages that are in memory together, unless one alone is larger.
     """
 
     codec: str = "auto"
@@ -36,9 +36,7 @@ class Compression:
     max_together: int = 4 << 20
 
     def decompressed(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, or of a value frame. No more than `max_bytes` are held in memory.
-
-        Text that is not compressed may have more bytes.
+        """Return the JSON text of a value, or of a value frame. Text that is not compressed may exceed `max_bytes`.
 
         Raises:
             DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
@@ -93,7 +91,7 @@ def too_large(max_bytes: int) -> str:
 
 
 def looks_compressed(value: bytes) -> bool:
-    """Return whether a value that cannot be read looks compressed. This is for errors; it looks at few bytes only."""
+    """Whether a value that cannot be read looks compressed, for errors; only a few bytes are looked at."""
     return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
 
 

@@ -1,7 +1,7 @@
-"""Messages that were too large for Kafka: they name a file in claim-check storage, or have their key columns only.
+"""Messages that were too large for Kafka (docs/wire.md, items 92 to 95).
 
 With TiCDC's `large-message-handle-option=claim-check` a message has the key columns and the address of a file with the
-whole message. With `handle-key-only` it has the key columns and nothing else (docs/wire.md, items 92 to 95).
+whole message. With `handle-key-only` it has the key columns and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WRAPPER = frozenset({"key", "value"})
 
 @dataclass(frozen=True)
 class LargeMessages:
-    """How large messages are read. It holds options only, so it can be pickled for the workers.
+    """How large messages are read: the options.
 
     Attributes:
         location: the option `claimCheckLocation`.
@@ -74,7 +74,7 @@ class LargeMessages:
     def whole_message(
         self, message: JSONObject, marks_of: Callable[[JSONObject], Marks], parse: Parse, parsed: Parsed
     ) -> JSONObject:
-        """Return the whole message for a large one in JSON; itself if the key columns are all there is."""
+        """Return the whole message for a large one in JSON; the message if its key columns are all there is."""
         marks = marks_of(message)
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
@@ -88,13 +88,13 @@ class LargeMessages:
     def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
 
-        Only the base name of the address is used, as TiCDC's own consumer does. Where the reader finds the storage,
-        and with which credentials, is the reader's setting.
+        Only the base name of the address counts, as in TiCDC's own consumer: where the reader finds the storage is the
+        reader's setting.
 
         Args:
-            address: the address that the message holds: a URL of TiCDC's.
-            parse: returns the event in the whole message, given its Kafka key and value. The key is None if the file
-                has none. The value may be compressed.
+            address: TiCDC's URL of the file.
+            parse: returns the event in the whole message, given its Kafka key, if the file has one, and its value,
+                which may be compressed.
         """
         address = text(address)
         if self.location is None:
@@ -127,11 +127,7 @@ class LargeMessages:
 
 
 class Marks(NamedTuple):
-    """What a JSON message says of its size.
-
-    Attributes:
-        address: the address of its claim-check file; None or empty if it has none.
-    """
+    """What a JSON message says of its size, and which event it is; a message has one of the first two, or neither."""
 
     address: object
     key_only: object
@@ -153,12 +149,12 @@ def check_claimed(identity: Sequence[object], expected: Sequence[object], *, lar
 
 
 def _file_bytes(max_bytes: int) -> int:
-    """Return the size of the largest file that holds a message of `max_bytes`: in base64, and beside its key."""
+    """Return the size of the largest file with a message of `max_bytes`, in base64 and beside its key."""
     return max_bytes * 4 // 3 + _MARGIN
 
 
 def _read(location: str, name: str, most: int) -> bytes:
-    """Return the first bytes of a file, `most` and one more."""
+    """Return the first bytes of a file, one more than `most`."""
     try:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
@@ -185,7 +181,7 @@ def _read(location: str, name: str, most: int) -> bytes:
 
 
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
-    """Return key and value of a file: a JSON object of both in base64, or only the value with claim-check-raw-value."""
+    """Return key and value in a file: a JSON object of both in base64, or the value with claim-check-raw-value."""
     if data[:1] == b"{":
         try:
             message = loads(data)

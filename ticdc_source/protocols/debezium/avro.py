@@ -17,8 +17,8 @@ import pyarrow as pa
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, LearnedTable
+from ticdc_source.protocols.debezium import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.debezium.column_types import DECIMAL
-from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse

@@ -31,8 +31,8 @@ def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     """Read a DECIMAL that comes as a double (docs/wire.md, item 24) at its declared scale.
 
     The shortest text of the double is what TiDB printed if it has no more than 15 digits. A double that rounds up past
-    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value that the column can hold, as that
-    value has the same double.
+    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value of the column, which has the same
+    double.
     """
     arrow, scale = type_.arrow, type_.scale or 0
     as_text = pa.types.is_string(arrow)
@@ -73,7 +73,6 @@ def _decimal_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
 
 
 def _text_of_decimals(type_: ColumnType, settings: Settings) -> Kernel:
-    """Make the kernel for a DECIMAL's text, at its declared scale if that is known."""
     if type_.length is None:
         return numbers.text_of_numbers(type_, settings)
     decimals = _decimals_of_numbers(type_, settings)
@@ -99,7 +98,7 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the messag
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:
-    """Return the values; refuse them if one lies outside the years 1 to 9999: it is no date, or one in another unit."""
+    """Refuse values outside the years 1 to 9999, which are no dates, or are in another unit."""
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if low is not None and (low < first or high > last):
         msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"
@@ -162,8 +161,8 @@ KERNELS: dict[str, Wire] = {
 }
 
 
-# How binary values are written in texts: no message tells whether in base64, URL-safe base64 or hex. Kafka Connect's
-# own `bytes` is always base64 (docs/wire.md, item 85).
+# Binary values in texts are base64, URL-safe base64 or hex, and no message tells which. Kafka Connect's own `bytes` is
+# always base64 (docs/wire.md, item 85).
 _OPTION = "debezium.binaryHandlingMode"
 _BASE64, _BYTES = "base64", "bytes"
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*", re.ASCII)

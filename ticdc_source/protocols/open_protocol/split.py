@@ -74,7 +74,7 @@ _length_at = struct.Struct(">Q").unpack_from
 
 
 class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which decoding needs the commit-ts only."""
+    """Key frames of which only the commit-ts is needed."""
 
     __slots__ = ("commit_ts",)
 
@@ -100,7 +100,7 @@ class PlainKeys(Sequence[JSONObject]):
 
 
 class _Selected(NamedTuple):
-    """The events of records that the native path has split."""
+    """What the native path has split, and the positions of the other records."""
 
     tables: dict[TableName, TableEvents]
     rest: Sequence[int]
@@ -108,14 +108,11 @@ class _Selected(NamedTuple):
 
 
 def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
-    """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`."""
+    """Implement `Decoder.split`: cut records into frames, parse key frames, decompress the value frames of rows."""
     selected = _Selected({}, range(len(chunk)), 0)
     if in_native and native is not None and compression.codec in ("none", "auto"):
         selected = _selected(chunk, wants)
-    splits = _parts(chunk, compression, wants, selected)
-    split = next(splits)
-    split.rest = splits
-    return split
+    return Split.of_parts(_parts(chunk, compression, wants, selected))
 
 
 def _selected(chunk: Chunk, wants: Wants) -> _Selected:

@@ -21,7 +21,7 @@ _FRACTION = re.compile(r"\.\d{1,6}$")
 
 
 def _instants(_type: ColumnType, settings: Settings) -> Kernel:
-    """Read `{"location": …, "value": …}`: a wall-clock time and its zone, which is the changefeed's.
+    """Read `{"location": …, "value": …}`: a wall-clock time and the changefeed's zone.
 
     When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
     """
@@ -49,7 +49,6 @@ def _instants(_type: ColumnType, settings: Settings) -> Kernel:
 
 
 def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str | None]]:
-    """Return the zones and the texts of cells."""
     zones: list[str | None] = []
     texts: list[str | None] = []
     for cell in numbers.require(cells, dict):
@@ -101,7 +100,7 @@ _REPLACED = "\ufffd"  # TiCDC's JSON has it for bytes that are not UTF-8, and th
 def wrong_checksum(
     message: JSONObject, images: Mapping[str, object], columns: Sequence[Column], settings: Settings
 ) -> str | None:
-    """Return what is wrong with the checksums of a row; None if nothing is, or if nothing can tell."""
+    """Return what is wrong with the checksums of a row; None if nothing is, or nothing can tell."""
     checksum = message["checksum"]
     if checksum.get("corrupted"):
         return CORRUPTED
@@ -119,7 +118,7 @@ def wrong_checksum(
 
 
 def _is_lossy(cell: object) -> bool:
-    """Return whether a cell may stand for several values: bytes that were replaced, or an hour that comes twice."""
+    """Whether a cell may stand for several values: bytes that were replaced, or an hour that comes twice."""
     if isinstance(cell, dict):
         return _comes_twice(cell["value"], cell["location"])
     return isinstance(cell, str) and _REPLACED in cell

@@ -7,7 +7,6 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -23,7 +22,7 @@ from ticdc_source.kernels.contract import Branch, Choice, Const, Image, Members,
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import ReadEvent, number_after, since_ddl
+from ticdc_source.protocols.decoding import ColumnRuns, ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
@@ -72,7 +71,7 @@ from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
 
 def _latin1(cell: str) -> bytes:
-    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16)."""
+    """Encode bytes that canal-json writes as ISO-8859-1 text (docs/wire.md, item 16)."""
     try:
         return cell.encode("latin-1")
     except UnicodeEncodeError:
@@ -81,7 +80,7 @@ def _latin1(cell: str) -> bytes:
 
 
 def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
+    """Read FLOAT and DOUBLE from the text of another type; more digits than they hold are refused."""
     read = numbers.FLOAT_TEXT.natural(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
@@ -102,10 +101,10 @@ LATIN1_BINARY = strings.binary_wire(_latin1, PlainCast.LATIN1)
 KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
 
 
-# Files of a storage sink hold one message in a line, always with the TiDB extension (pingcap/ticdc
+# Files of a storage sink hold one message a line, always with the TiDB extension (pingcap/ticdc
 # pkg/sink/codec/canal/canal_json_txn_encoder.go). DDL and the checkpoint-ts are in other files; they become the
 # messages that TiCDC sends to Kafka (canal_json_encoder.go, helper.go).
-# Canal's word for TiDB's code of a DDL; it has `QUERY` for the others.
+# Canal's word for TiDB's code of a DDL; `QUERY` for the others.
 _WORDS = {
     **dict.fromkeys((3,), "CREATE"),
     **dict.fromkeys((14, 47), "RENAME"),
@@ -171,8 +170,8 @@ _PREFIX = PrefixMatch(
 # The sqlType (java.sql.Types) of binary columns, whatever mysqlType says (docs/wire.md, item 16).
 _BLOB = 2004
 # TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
-# These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases
-# never write the larger sqlType for a signed column.
+# These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases never write
+# the larger sqlType for a signed column.
 _BEFORE_5_4 = "before v5.4"  # `Column.wire`
 _PROMOTED = {name: TYPES[name].sql_types[1] for name in INTEGERS if len(TYPES[name].sql_types) > 1}
 
@@ -209,7 +208,7 @@ def _shows_extension(message: JSONObject) -> bool | None:
 
 
 class CanalJSON(JSONDecoder):
-    """The canal-json decoder."""
+    """The decoder of canal-json."""
 
     facts = ProtocolFacts(
         name="canal-json",
@@ -224,7 +223,7 @@ class CanalJSON(JSONDecoder):
     prefix = _PREFIX
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
-        """Look for the address in the value; a record of this wire format has an empty key, or none."""
+        """Search the value for the address; the key is empty or null."""
         return 0 if key else int(_CLAIM_CHECK in plain_bytes(value, self.settings.compression))
 
     def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
@@ -269,13 +268,10 @@ class CanalJSON(JSONDecoder):
         return telling(events, learned, parse)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
-        plan, images, learn = learned.plan, parsed.images, parsed.learn
-        boundaries, decompressed = plan.boundaries(), self.settings.compression.decompressed
-        columns: tuple[Column, ...] = ()
-        last_signature: tuple[object, ...] | None = None
+        plan, learn, decompressed = learned.plan, parsed.learn, self.settings.compression.decompressed
+        runs = ColumnRuns(events, parsed, plan)
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last_signature
             message = parsed.parse(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
@@ -289,24 +285,15 @@ class CanalJSON(JSONDecoder):
             if not rows:
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
-            version = bisect_left(boundaries, events.moment(event, commit_ts)) if boundaries else 0
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)
-            signature = (
-                message.get("mysqlType"),
-                message.get("sqlType"),
-                message.get("pkNames"),
-                version,
-                (*described,),
-            )
-            if signature != last_signature:
-                columns, last_signature = since_ddl(_columns(message, described), boundaries, version), signature
-                images.continue_run(columns)
-            _add(images, event, message, rows, plan)
+            signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), *described)
+            columns = runs.columns(event, signature, lambda: _columns(message, described))
+            _add(parsed.images, event, message, rows, plan)
             if learn is not None and described is rows[0]:
                 fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
-                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), version, columns)
+                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), runs.version, columns)
 
         return read
 
@@ -367,7 +354,7 @@ def _columns(message: JSONObject, row: JSONObject) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=4096)
 def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keyed: bool | None) -> Column:  # noqa: FBT001
-    """Return a column. `keyed` is whether the table has a primary key, if the message tells.
+    """Return a column; `keyed` says whether the table has a primary key, if the message tells.
 
     Without a primary key, the handle key may be another one, which is not named (docs/wire.md, item 42).
     """
@@ -388,15 +375,13 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
 
 
 def _open_sign(column: Column) -> Column:
-    if column.type is None:
-        return column
+    assert column.type is not None  # noqa: S101 (for mypy)
     type_ = replace(column.type, unsigned=True)
     return replace(column, type=type_, vague=True, behind=frozenset({type_.name}))
 
 
-# The template of a message as TiCDC writes it. More than half of a message repeats the one before: names, `sqlType`,
-# `mysqlType`. TiCDC writes the members in one order (pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go), except
-# those of `mysqlType`, which come from a hash map.
+# The template of a message as TiCDC writes it: its members have one order (pingcap/ticdc
+# pkg/sink/codec/canal/canal_json_encoder.go), except those of `mysqlType`, which come from a hash map.
 # From the start to the type. The type and two times follow.
 _TEMPLATE_HEAD = (
     rb'(\{"id":(?:0|[1-9]\d*),"database":"[^"\\]*","table":"[^"\\]*","pkNames":(?:null|\[[^\]]*\]),'
@@ -409,9 +394,9 @@ _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined b
 
 
 def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
-    """Return the template of a message that was parsed, given its columns; None if TiCDC writes no such messages.
+    """Return the template of a message; None if TiCDC writes no such messages.
 
-    With `fixed_codes`, another `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
+    With `fixed_codes`, the `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
     """
     match = _ROW_MESSAGE.match(payload)
     if match is None:
@@ -433,7 +418,10 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, plac
     def program(variants: Sequence[Sequence[bytes]]) -> Program:
         code_steps: list[Step] = []
         for index, (name, seen) in enumerate(zip(code_names, variants, strict=True)):
-            code_steps += [Const((b"," if index else b"") + name), Choice(_unambiguous(seen))]
+            code_steps += [
+                Const((b"," if index else b"") + name),
+                Choice(sorted(seen, key=len, reverse=True)),
+            ]  # 1 begins 12
         steps = [
             Const(head),
             Branch([Way(b"INSERT", [INSERT]), Way(b"UPDATE", [UPDATE]), Way(b"DELETE", [DELETE])]),
@@ -460,8 +448,3 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, plac
         program=program,
         placed=placed,
     )
-
-
-def _unambiguous(codes: Sequence[bytes]) -> list[bytes]:
-    """Return codes with longer ones first: 1 begins 12."""
-    return sorted(codes, key=len, reverse=True)

@@ -1,7 +1,7 @@
-"""The decoder of row packets of MySQL's text protocol, as a snapshot has them.
+"""The decoder of a snapshot's rows: packets of MySQL's text protocol, as TiDB sends them.
 
-A row is its cells alone, as MySQL's text. The key of its record names the table and the TSO as of which it was read,
-and a record without a key has the columns of that version of the table (`sources/tidb/messages.py`).
+A row is only its cells, as MySQL's text. The key of its record names the table and the TSO as of which it was read. A
+record without a key has the columns of that version of the table (`sources/tidb/messages.py`).
 """
 
 from __future__ import annotations
@@ -85,20 +85,6 @@ def _is_binary(column: Column) -> bool:
     return column.type is not None and column.type.name in _AS_BYTES
 
 
-class _Templates(Templates):
-    """The templates of one table's rows; the columns as of a TSO tell each.
-
-    Attributes:
-        known: the TSOs of which they are there.
-    """
-
-    __slots__ = ("known",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.known: set[int] = set()
-
-
 class MySQLRows(Decoder):
     """The decoder of row packets."""
 
@@ -167,12 +153,11 @@ class MySQLRows(Decoder):
         return pa.repeat(pa.scalar({"snapshot": "true", "op": "r"}, ORIGIN), len(events))
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
-        templates = learned.kept(_Templates)
-        for tso in {key.tso for key in events.event_keys[:: max(1, len(events) - 1)]} - templates.known:
+        templates = learned.kept(Templates)
+        for tso in {key.tso for key in events.event_keys[:: max(1, len(events) - 1)]}:
             columns = learned.definition(events.table, tso)
             if columns is not None:
                 templates.know(_template_of(columns), 0, columns)
-                templates.known.add(tso)
         return templates.decode(events, learned, self._wire_of, general, self.commit_versions(events))
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
