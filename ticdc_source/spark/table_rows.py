@@ -18,9 +18,8 @@ from pyspark.sql import types as st
 
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import ReadContext
-from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.read import leave_out_modules, read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import task_fetcher
 from ticdc_source.planning.read_context import context_of_schema

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.metrics import TaskFacts
+from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.planning import partitions
 from ticdc_source.planning.partitions import Partition
 
