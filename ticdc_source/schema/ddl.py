@@ -16,7 +16,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
-from ticdc_source.schema.mysql_ddl import Create, Step, TableHistory, history_of, steps, versions_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl import Create, Step, TableHistory, history_of, steps, versions_of_tables
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import MAY_BE_UNSIGNED, TYPES, ColumnType, merge_types
 
@@ -58,7 +58,7 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
             table,
         )
         return {}
-    return versions_of(ddl, table)
+    return versions_of_tables(ddl).get(table.folded, {})
 
 
 def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:

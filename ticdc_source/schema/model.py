@@ -88,6 +88,13 @@ class Key(NamedTuple):
     unique: bool = False
     primary: bool = False
 
+    @property
+    def facts(self) -> ColumnFacts:
+        """What it says about each of its columns."""
+        if self.primary:
+            return ColumnFacts(primary_key=True, nullable=False)
+        return ColumnFacts(unique_key=True) if self.unique else NO_FACTS
+
 
 def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
     """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.

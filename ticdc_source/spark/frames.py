@@ -18,6 +18,7 @@ from pyspark.sql.column import Column
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.pipeline.record_frames import (
     RECORD,
     check_column,
@@ -28,7 +29,6 @@ from ticdc_source.pipeline.record_frames import (
     survey,
     unknown_of,
 )
-from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,

@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.attributes import Default
 from ticdc_source.schema.mysql_ddl.statements import (
-    Add,
     AddKey,
+    Change,
     Create,
+    Define,
     Drop,
     DropKey,
-    Fill,
     Rename,
-    RenameKey,
     RenameTable,
     Step,
     steps,
@@ -75,7 +72,7 @@ def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped
     Raises:
         ValueError: the text cannot be parsed.
     """
-    return list(_changes(_altering(steps(event.query, event.table.database))))
+    return list(_changes(steps(event.query, event.table.database)))
 
 
 def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
@@ -122,39 +119,29 @@ def changes_primary_key(event: DDLEvent) -> bool | None:
     return has_one
 
 
-def _altering(statement: Sequence[Step]) -> list[Step]:
-    """Return the steps without the two that stand for the old and the new name of a column that CHANGE renames."""
-    renamed = {(step.column, step.to) for step in statement if isinstance(step, RenameKey)}
-    ends = {column for column, _ in renamed}
-    begins = {to for _, to in renamed}
-    return [
-        step._replace(new=False) if isinstance(step, Add) and step.column in begins and step.new else step
-        for step in statement
-        if not (isinstance(step, Drop) and step.column in ends)
-    ]
-
-
 def _changes(statement: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | Retyped]:
-    types = {step.column: step.type for step in statement if isinstance(step, Add)}
     for step in statement:
         match step:
-            case Add(_, column, type_, False):
-                yield Retyped(column, type_)
-            case Fill(_, column, default, facts):
-                yield _added(column, types[column], default, facts)
+            case Define():
+                yield _added(step)
+            case Change(_, column, to, type_):
+                yield Retyped(to, type_)
+                if column != to:
+                    yield Renamed(column, to)
             case Drop(_, column):
                 yield Dropped(column)
-            case Rename(_, column, to) | RenameKey(_, column, to):
+            case Rename(_, column, to):
                 yield Renamed(column, to)
 
 
-def _added(column: str, type_: ColumnType, default: Default | None, facts: ColumnFacts) -> Added:
+def _added(new: Define) -> Added:
     """Return what TiDB does for a new column: the default, or without one and with NOT NULL the zero of the type.
 
     Source: pingcap/tidb, `generateOriginDefaultValue` in pkg/ddl.
     """
-    nullable = facts.nullable is not False
-    if facts.generated:
+    column, type_, default = new.column, new.type, new.default
+    nullable = new.facts.nullable is not False
+    if new.facts.generated:
         return Added(column, type_, unknown="it is a generated column")
     if default is not None and default.unknown:
         return Added(column, type_, unknown=f"its default is {default.unknown}")
