@@ -42,7 +42,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.syncs.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
-    f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{PACKAGE}.spark.readers._task_facts": "metrics say when a task ended",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.status.now_text": "people ask as of when a status is, and since when a table has been set aside",

@@ -22,8 +22,7 @@ from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import change_order
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import VARIANT
 from ticdc_source.sources.chunk import Chunk

@@ -22,8 +22,7 @@ from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.decoding import commit_versions_of, definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.schema.change_order import BOOTSTRAP
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
+from ticdc_source.schema.ddl_event import DDLEvent, is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 

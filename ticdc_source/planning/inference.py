@@ -33,8 +33,7 @@ from ticdc_source.schema.ddl import (
     with_handle_key,
     with_table_ddl,
 )
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.ddl_event import DDLEvent, is_too_long
 from ticdc_source.schema.model import (
     Column,
     Definitions,

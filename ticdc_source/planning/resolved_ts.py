@@ -15,7 +15,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import ddl_kind
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
@@ -159,43 +160,49 @@ def tables(
     """
     parsed = _checked(frame, state, batch_id, consistency, on_table_error, options)
     own = _own_options(options, table_options or {})
-    result = Tables()
-    try:
-        if state is None or batch_id is None:
-            records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress(), known_ddl=known_ddl)
-            batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
-            return result
-        before = state.before(frame.sparkSession, batch_id)
+    spark, number = frame.sparkSession, batch_id or 0
+    with _released_on_error() as result:
+        before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
         held = None if before.held is None else _as_records(before.held, options)
         records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
-        progress = _progress(records, before.progress, batch_id, state.partitions)
-        held_from = _held_from(records, progress, consistency)
+        progress, held_from = before.progress, None
+        if state is not None:
+            progress = _progress(records, progress, number, state.partitions)
+            held_from = _held_from(records, progress, consistency)
+            result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch = _MicroBatch(
             records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
         content = batch.content(before.ddl, on_table_error)
-        resumed = {name.lower(): number for name, number in (resume or {}).items()}
+        resumed = {name.lower(): skipped_in for name, skipped_in in (resume or {}).items()}
         skipped = {name: skip for name, skip in before.progress.skipped.items() if resumed.get(name.lower()) != skip[0]}
-        result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
-        if on_table_error != "report":
-            skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
-        progress = replace(
-            progress,
-            skipped=skipped,
-            tables=progress.tables | result.keys() | result.errors.keys(),
-            column_types=content.column_types,
-        )
-        state.save(frame.sparkSession, Leftover(progress, content.ddl_records, batch.held()))
+        if state is not None:
+            if on_table_error != "report":
+                skipped |= {name: (number, str(error)) for name, error in result.errors.items() if name not in skipped}
+            progress = replace(
+                progress,
+                skipped=skipped,
+                tables=progress.tables | result.keys() | result.errors.keys(),
+                column_types=content.column_types,
+            )
+            state.save(spark, Leftover(progress, content.ddl_records, batch.held()))
+    if state is not None:
+        state.keep(result)
+    return result
+
+
+@contextmanager
+def _released_on_error() -> Iterator[Tables]:
+    result = Tables()
+    try:
+        yield result
     except BaseException:
         result.close()
         raise
-    state.keep(result)
-    return result
 
 
 @from_one_frame
@@ -231,8 +238,7 @@ def replayed(
     own = _own_options(options, table_options or {})
     before = state.before(kept.sparkSession, batch_id)
     place = ("_topic", "_partition", "_offset")
-    result = Tables()
-    try:
+    with _released_on_error() as result:
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
@@ -241,9 +247,6 @@ def replayed(
             has_held=True, known_ddl=known_ddl,
         )  # fmt: skip
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
-    except BaseException:
-        result.close()
-        raise
     return result
 
 

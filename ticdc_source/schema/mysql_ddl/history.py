@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ticdc_source.schema.ddl_event import START, DDLEvent, Moment
-from ticdc_source.schema.ddl_kinds import LONGEST_TEXT
+from ticdc_source.schema.ddl_event import LONGEST_TEXT, START, DDLEvent, Moment
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
     AddKey,

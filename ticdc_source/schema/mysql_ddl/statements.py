@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ticdc_source.schema.ddl_kinds import INDEX_WORDS
+from ticdc_source.schema.ddl_event import INDEX_WORDS
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
