@@ -164,7 +164,7 @@ def test_records_of_all_tables(
     """`tables` gives the rows and the changes of two tables, each equal to TiDB's, and no change that the rows have."""
     name, writers = topic(), [Writer(sql, 7), Writer(sql, 8, extension=False, beside="more")]
     for writer in writers:
-        writer.fill(400)
+        writer.fill(200)
         writer.change(20)  # the snapshot has these, and their messages come late
     state = ticdc_source.SyncState(str(tmp_path / "state"))
     how: dict[str, Any] = {"tables": f"{DATABASE}.*", "protocol": {"latest": "auto"}.get(consistency, "canal-json")}

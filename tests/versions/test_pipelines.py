@@ -25,11 +25,11 @@ from ticdc_source.cli.__main__ import main
 
 PAGE = ROOT / "docs/guides/pipelines.md"
 PYSPARK = "4.2.1"  # Spark's test catalog has no newer release
-MANY = 16  # tables from one read
-KEPT = 3  # tables of AUTO CDC
+MANY = 4  # tables from one read
+KEPT = 2  # tables of AUTO CDC
 ROWS = 20  # of each table, before changes
 CATALOG = "org.apache.spark.sql.connector.catalog"
-SECONDS = 580  # 60 on two idle cores
+SECONDS = 580  # 40 on two idle cores
 SPEC = "name: shop\nstorage: {folder}/storage\nlibraries: [{{glob: {{include: transformations/**}}}}]\n"
 # A pipeline leaves its tables; those of the catalog for tests end with the server.
 VIEWS = """
