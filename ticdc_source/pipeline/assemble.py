@@ -135,7 +135,6 @@ def concatenated(parts: Sequence[Rows]) -> pa.RecordBatch:
 
 
 def in_order(facts: pa.RecordBatch) -> pa.Array:
-    """Return the row indexes that put rows into the order in which their events were written."""
     return pc.sort_indices(facts, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
@@ -171,7 +170,6 @@ _SOURCE_FILLS = {"commit_ts": "commit_version", "ts_ms": "commit_ms", "db": "dat
 
 
 def _chosen(source: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
-    """Return the members of `source` that a schema of the user's names."""
     if wanted == source.type:
         return source
     children = [source.field(field.name.lower()) for field in wanted]

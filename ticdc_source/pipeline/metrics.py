@@ -91,7 +91,6 @@ class Counters:
         self.count_commits(commit_ts)
 
     def count_commits(self, commit_ts: pa.Array) -> None:
-        """Fold commit-ts into the smallest and the largest."""
         low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
         if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)

@@ -210,7 +210,6 @@ def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Ro
 
 
 def _typed(column: pa.Array, name: str, spec: ReadSpec) -> pa.Array:
-    """Return a column of JSON text, as VARIANT if the read schema has that type."""
     return variants(column) if spec.layout.schema.field(name).type == VARIANT else column
 
 

@@ -57,7 +57,6 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
 
 
 def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Yield one record batch per chunk, or per several chunks with few wanted events."""
     if spec.layout.output == "record":
         yield from _records(chunks, spec, state)
         return

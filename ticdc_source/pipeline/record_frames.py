@@ -192,7 +192,7 @@ class _Survey:
         return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
-        """Return whether a schema says something new; with `keep`, know it from now on."""
+        """Whether a schema says something new; with `keep`, know it from now on."""
         seen = self._seen.get(table, ())
         if schema in seen:
             return False
@@ -326,7 +326,7 @@ def _is_bytes(arrow: pa.DataType) -> bool:
 
 
 def is_time_in_ms(arrow: pa.DataType) -> bool:
-    """Return whether a `timestamp` of this type is Kafka's number of milliseconds."""
+    """Whether a `timestamp` of this type is Kafka's number of milliseconds."""
     return bool(pa.types.is_int64(arrow))
 
 

@@ -26,7 +26,6 @@ _STRINGS = frozenset({"text", "binary"})
 
 
 def lack_types(columns: Iterable[Column]) -> bool:
-    """Return whether the messages lack type details that a `CREATE TABLE` has."""
     return any(
         column.type is None
         or column.is_open
@@ -87,7 +86,7 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
 
 
 def _is_other_key(messages: ColumnFacts, stated: ColumnFacts) -> bool:
-    """Return whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
+    """Whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
     return None not in (messages.primary_key, stated.primary_key) and messages.primary_key != stated.primary_key
 
 
@@ -143,12 +142,11 @@ def _may_be(column: Column, exact: ColumnType) -> bool:
 
 
 def _prints(exact: ColumnType, shown: ColumnType) -> bool:
-    """Return whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
+    """Whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
     return shown.scale in (None, exact.scale) and _holds(exact, shown)
 
 
 def _holds(exact: ColumnType, shown: ColumnType) -> bool:
-    """Return whether a decimal type holds the digits that a sample showed."""
     scale = exact.scale or 0
     return (shown.scale or 0) <= scale and (shown.whole or 0) <= (exact.length or 0) - scale
 
@@ -302,7 +300,7 @@ def _as_declared(column: Column, exact: ColumnType) -> Column | None:
 
 
 def _may_be_now(column: Column, exact: ColumnType) -> bool:
-    """Return whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
+    """Whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
     names = column.behind
     if exact.name in names and exact.name != "decimal":
         return True
@@ -318,7 +316,6 @@ def _may_be_now(column: Column, exact: ColumnType) -> bool:
 
 
 def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
-    """Return whether an integer type lacks values that another one with the same Arrow type has."""
     return (
         merged.name != "decimal"
         and (exact.family, exact.unsigned, exact.name) != (merged.family, merged.unsigned, merged.name)
@@ -330,7 +327,6 @@ def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
 
 
 def tells_no_key(columns: Iterable[Column]) -> bool:
-    """Return whether the messages leave open what the handle key is."""
     return all(column.facts.handle_key is None and not column.key for column in columns)
 
 

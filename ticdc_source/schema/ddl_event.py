@@ -166,7 +166,7 @@ def ddl_kind(event: DDLEvent) -> str:
 
 
 def is_ddl_text(query: str) -> bool:
-    """Return whether a statement is DDL, by its words; a text that is too long to be looked into is taken for none."""
+    """Whether a statement is DDL, by its words; a text that is too long to be looked into is taken for none."""
     return len(query) <= LONGEST_TEXT and _kind_of_text(query) is not None
 
 
@@ -185,7 +185,6 @@ def _words(tokens: Iterable[Token]) -> str:
 
 
 def database_of(query: str) -> str:
-    """Return the database that a statement creates, alters or drops; "" if it is no such statement."""
     for word, name in pairwise(islice(scan(query), _FIRST_WORDS)):
         if word.text in ("DATABASE", "SCHEMA", "EXISTS") and (name.type == "name" or name.text not in ("IF", "NOT")):
             return name.plain if name.type in ("name", "word") else ""
@@ -193,12 +192,11 @@ def database_of(query: str) -> str:
 
 
 def is_too_long(event: DDLEvent) -> bool:
-    """Return whether a DDL event's text is too long to be looked into."""
     return len(event.query) > LONGEST_TEXT
 
 
 def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
-    """Return whether a DDL event removes rows of a table, or may remove them: those of a partition."""
+    """Whether a DDL event removes rows of a table, or may remove them: those of a partition."""
     kind = ddl_kind(event)
     if kind not in _REMOVES_ROWS:
         return False

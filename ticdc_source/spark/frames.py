@@ -119,7 +119,6 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
 def decoded(
     records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
 ) -> DataFrame:
-    """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
     scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 

@@ -59,7 +59,6 @@ class TiCDCPartition(InputPartition):
 
 @each_from_one_frame
 def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
-    """Read one input partition on a worker."""
     if not isinstance(partition, TiCDCPartition):
         return
     task = TaskContext.get()
@@ -72,7 +71,6 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
 
 
 def _task_facts(task: TaskContext | None) -> TaskFacts:
-    """Return which task of which micro-batch this is; a batch read has no query and no micro-batch."""
     if task is None:
         return {}
     batch = task.getLocalProperty("streaming.sql.batchId")
@@ -152,7 +150,6 @@ class StreamReader(_Reader, DataSourceStreamReader):
 
     @property
     def planner(self) -> StreamPlanner:
-        """The planner; made at first use."""
         if self._planner is None:
             options = self._options
             warn_of_unknown(options)
@@ -295,5 +292,4 @@ if HAS_ADMISSION_CONTROL:
 
 
 def new_stream_reader(schema: StructType, options: Options, shown: Iterable[str] = ()) -> DataSourceStreamReader:
-    """Return the reader for the PySpark that runs; `shown` has the warnings that its query has shown."""
     return (LimitedStreamReader if HAS_ADMISSION_CONTROL else RememberingStreamReader)(schema, options, shown)

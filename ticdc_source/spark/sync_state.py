@@ -161,5 +161,4 @@ def asking(question: Callable[[], object]) -> Iterator[None]:
 
 
 def check_permission() -> None:
-    """Ask, before a commit."""
     _question.get()()

@@ -79,7 +79,6 @@ class TableRows:
 
     @cached_property
     def stored(self) -> StoredRows:
-        """The statements that read it."""
         return StoredRows(self.name, self.columns, self.key, tuple(self.computed.values()), self.condition)
 
     @cached_property
@@ -104,7 +103,6 @@ class TableRows:
         return session
 
     def about(self) -> int:
-        """Return how many rows the table has, by TiDB's statistics, which are of about now."""
         with self.session() as session:
             return rows_about(session, self.name)
 
@@ -141,7 +139,6 @@ class TableRows:
 
 @each_from_one_frame
 def _read(place: RowRange, schema: pa.Schema, options: Options, context: ReadContext) -> Iterator[pa.RecordBatch]:
-    """Read a range, on a worker."""
     spec = read_spec(schema, options, context)
     with task_fetcher(options, FORMATS.of_tables, fresh=False) as fetcher:
         yield from read(fetcher.fetch(place), spec, ReadState.of(spec))

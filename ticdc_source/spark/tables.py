@@ -84,7 +84,6 @@ class Tables(dict[str, DataFrame]):
             self._persisted.pop().unpersist()
 
     def persist(self, frame: DataFrame) -> DataFrame:
-        """Let Spark keep a DataFrame until `close`."""
         self._persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return self._persisted[-1]
 
@@ -376,7 +375,6 @@ def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue])
 
 
 def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
-    """Return new records and records that were held back, told apart by `_held`."""
     frames = ((fresh, False), (held, True))
     told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
@@ -462,7 +460,6 @@ class _MicroBatch:
     def fill(
         self, result: Tables, content: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
     ) -> None:
-        """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
         result.records, result.bad_record_error = self.records, content.corrupt
         result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
@@ -515,7 +512,6 @@ class _MicroBatch:
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
-        """Return the records to hold back, undecoded; None if none are held back."""
         options, held_from = self.options, self.held_from
         if held_from is None:
             return None

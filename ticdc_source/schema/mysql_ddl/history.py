@@ -55,7 +55,6 @@ class TableHistory:
 
     @classmethod
     def of_create(cls, create: Create) -> TableHistory:
-        """Return a table that a `CREATE TABLE` has just created; it has no versions."""
         return cls(create.columns, facts=create.facts, keys=_named(create.keys, ()), has_all_keys=True)
 
     @property
@@ -110,7 +109,6 @@ class TableHistory:
             self.untyped.add(column)
 
     def take(self, step: Step, moment: Moment) -> None:
-        """Apply a step that concerns only columns and indexes of this table."""
         match step:
             case Define(_, column, type_, facts):
                 self._forget_earlier(column)
@@ -269,7 +267,6 @@ class _Histories:
 
 
 def history_of(events: Iterable[DDLEvent], table: TableName) -> TableHistory:
-    """Return what DDL events of any table have made of one; empty if none names it."""
     return _histories(_texts(events)).tables.get(table.folded) or TableHistory()
 
 
@@ -286,8 +283,6 @@ def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[st
 
 
 class _Text(NamedTuple):
-    """What of a DDL event makes histories."""
-
     moment: Moment
     table: TableName
     query: str

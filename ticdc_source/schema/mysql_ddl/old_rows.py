@@ -105,7 +105,7 @@ def renamed_tables(event: DDLEvent) -> list[TableName]:
 
 
 def changes_primary_key(event: DDLEvent) -> bool | None:
-    """Return whether a table has a primary key after a DDL event that adds or drops one; None for any other event.
+    """Whether a table has a primary key after a DDL event that adds or drops one; None for any other event.
 
     Raises:
         ValueError: the text cannot be parsed.

@@ -195,15 +195,12 @@ def _after_equals(tokens: Sequence[Token], index: int) -> str:
 
 
 class _Definition(NamedTuple):
-    """What a definition says of a column."""
-
     type: ColumnType
     facts: ColumnFacts
     default: Default | None
 
 
 def _definition(reader: Reader, *, binary: bool) -> _Definition:
-    """Parse a column's type and what stands behind it."""
     serial = reader.next.type == "word" and reader.next.text == "SERIAL"
     type_ = _type(reader, binary=binary)
     facts, default = described(reader)
@@ -234,7 +231,6 @@ def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, _Definition], t
 
 
 def _own_keys(column: str, facts: ColumnFacts) -> Iterator[Key]:
-    """Yield the keys that the definition of a column makes."""
     if facts.primary_key:
         yield Key("primary", (column,), unique=True, primary=True)
     if facts.unique_key:
