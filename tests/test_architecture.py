@@ -104,7 +104,6 @@ _WORDS = frozenset({"simple", "avro", "csv"})
 
 
 def names_of(decoder: type[Decoder]) -> tuple[str, re.RegexFlag]:
-    """Return the pattern of the name of a wire format, and how case counts in it."""
     name = decoder.facts.name
     if name in _WORDS:
         return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.RegexFlag(0)
@@ -143,7 +142,6 @@ def parsed(source: str) -> ast.Module:
 
 @cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return all nodes of a module."""
     return tuple(ast.walk(parsed(source)))
 
 
@@ -426,7 +424,6 @@ def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProces
 
 
 def below(name: str) -> list[str]:
-    """Return the names of all modules in the layers below the one that holds `name`."""
     number = layer_of(name)
     assert number is not None
     return [module.removesuffix(".__init__") for module in modules() if (layer_of(folder(module)) or 0) > number]

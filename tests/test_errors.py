@@ -45,7 +45,6 @@ EXAMPLES: list[TiCDCSourceError] = [
 
 
 def drawn_tree() -> dict[str, str]:
-    """Return each class in the drawing of the module's docstring, and its parent."""
     parents: dict[str, str] = {}
     at_depth: list[str] = []
     for line in (errors.__doc__ or "").splitlines():

@@ -68,7 +68,6 @@ T = TableName("db", "t")
 
 
 def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
-    """Return the DDL event of a statement."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
@@ -133,7 +132,6 @@ def test_a_default_is_a_value_however_it_is_written(default: str, value: str | N
 
 
 def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
-    """Return the versions of a table's columns, as texts."""
     events = [ddl_event(ts, sql) for ts, sql in ddl]
     columns = versions_of_tables(events).get(table.folded, {})
     return {name: [f"{start.commit_ts} {type_}" for start, type_ in versions] for name, versions in columns.items()}
@@ -191,7 +189,6 @@ def test_an_option_that_is_not_a_create_table_is_an_error(text: str) -> None:
 
 
 def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:
-    """Return the columns that inference finds."""
     sample = take_sample(captured.ranges(), captured.fetch, options)
     assert sample is not None
     return infer_table(sample).columns

@@ -52,17 +52,14 @@ def given(tidb: TiDB, **others: object) -> dict[str, object]:
 
 
 def rows_in(output: Path) -> list[dict[str, Any]]:
-    """Return the rows that committed micro-batches have written."""
     return [row for path in sorted(written_files(output)) for row in pq.read_table(path).to_pylist()]
 
 
 def output_of(stream: Stream) -> list[dict[str, Any]]:
-    """Return the rows that a stream has written."""
     return rows_in(stream.folder / "output")
 
 
 def stage_of(checkpoint: Path) -> str | None:
-    """Return the stage of the micro-batch that was planned last, from the checkpoint."""
     planned = State.of(checkpoint).planned
     if planned < 0:
         return None
