@@ -39,8 +39,8 @@ def lack_types(columns: Iterable[Column]) -> bool:
 # DDL events
 
 
-def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapping[str, TypeVersions]:
-    """Return the types that DDL events gave a table's columns, by lower-case name.
+def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
+    """Return the types that DDL events gave columns, by the table's and the column's name in lower case.
 
     Args:
         ddl: DDL events of any table.
@@ -48,21 +48,11 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
             have changed a type, and a number would be read as the wrong label.
     """
     ddl = [event for event in ddl if event.query]
-    if not ddl:
-        return {}
-    if not whole:
+    if ddl and not whole:
         _log.info(
-            "DDL events of %s are not used for types, because not all of the range was scanned for them. Raise "
-            "inferSchema.maxScannedRecords or inferSchema.timeoutMs, or set tableDDL",
-            table,
+            "DDL events are not used for types, because not all of the range was scanned for them. Raise "
+            "inferSchema.maxScannedRecords or inferSchema.timeoutMs, or set tableDDL"
         )
-        return {}
-    return versions_of_tables(ddl).get(table.folded, {})
-
-
-def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
-    """Return what `ddl_types` returns for each table that DDL events name; names of tables are in lower case."""
-    ddl = [event for event in ddl if event.query]
     return versions_of_tables(ddl) if ddl and whole else {}
 
 
@@ -152,16 +142,6 @@ def _holds(exact: ColumnType, shown: ColumnType) -> bool:
 
 
 # The option tableDDL
-
-
-def check_table_ddl(text: str | None) -> None:
-    """Check the option `tableDDL`.
-
-    Raises:
-        OptionError: it is not a `CREATE TABLE`.
-    """
-    if text:
-        declared_tables(text)
 
 
 @lru_cache(maxsize=16)
