@@ -49,7 +49,7 @@ def test_there_is_an_example_of_every_class() -> None:
         name for name, item in vars(errors).items() if isinstance(item, type) and issubclass(item, TiCDCSourceError)
     }
 
-    assert {type(error).__name__ for error in EXAMPLES} == classes
+    assert {type(error).__name__ for error in EXAMPLES} == names
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

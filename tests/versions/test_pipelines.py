@@ -148,6 +148,8 @@ def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, filled: str, run: Call
     keyed = "\n".join(line for line in keyed.splitlines() if not line.startswith("keep(") or line.startswith(keeps))
     kept = VIEWS + "\n".join(f'kept("{name}")' for name in names)
     (many,) = (block.text for block in blocks(PAGE) if block.language == "python" and "records" in block.text)
+    assert "range(16)" in many
+    many = many.replace("range(16)", f"range({MANY})")
     many = many.replace("broker:9092", broker.bootstrap_servers).replace("tidb-shop", filled)
 
     said = run(settings, jars, keyed=keyed, kept=kept, many=many)

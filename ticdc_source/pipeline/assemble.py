@@ -84,22 +84,18 @@ class Rows:
 
     @property
     def positions(self) -> pa.Array:
-        """Each row's record, as its position in the chunk; int32."""
         return self.facts.column(0)
 
     @property
     def indexes(self) -> pa.Array:
-        """Each row's event, as its index in the message; int32."""
         return self.facts.column(1)
 
     @property
     def change_types(self) -> pa.Array:
-        """Each row's change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; int8."""
         return self.facts.column(2)
 
     @property
     def commit_ts(self) -> pa.Array:
-        """Each row's commit-ts; int64."""
         return self.facts.column(3)
 
     def filtered(self, keep: pa.Array) -> Rows:

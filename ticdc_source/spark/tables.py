@@ -190,7 +190,7 @@ def tables(
             )
             state.save(spark, Leftover(progress, content.ddl_records, batch.held()))
     if state is not None:
-        state.keep(result)
+        state.keep(result.close)
     return result
 
 
