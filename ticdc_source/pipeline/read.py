@@ -64,14 +64,14 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
     for chunk, split in coalesce_chunks(_splits(chunks, spec, state)):
         yield from _record_batches(chunk, split, spec, state)
         del chunk, split  # they may be large, and the next ones too
-    if counters.rescued:
-        _log.warning("%d rows have values in the rescued column", counters.rescued)
-    if counters.invalid_utf8:
-        _log.warning("%d texts are not UTF-8; U+FFFD replaces each invalid byte", counters.invalid_utf8)
-    if counters.wrong_checksums:
-        _log.warning("verifyChecksum=warn: %d rows do not match their checksums", counters.wrong_checksums)
-    if counters.dropped:
-        _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
+    for count, text in (
+        (counters.rescued, "%d rows have values in the rescued column"),
+        (counters.invalid_utf8, "%d texts are not UTF-8; U+FFFD replaces each invalid byte"),
+        (counters.wrong_checksums, "verifyChecksum=warn: %d rows do not match their checksums"),
+        (counters.dropped, "mode=DROPMALFORMED dropped %d records or events that cannot be read"),
+    ):
+        if count:
+            _log.warning(text, count)
 
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:

@@ -241,9 +241,6 @@ def decode_rows(
     """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
     If the context has no protocol, the first record with an event tells it.
-
-    Raises:
-        TiCDCSourceError: see `pipeline.read.read`.
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
@@ -295,7 +292,6 @@ def decode_structs(
 
     Raises:
         SchemaError: there is no `value`, or a column has another type than a record's.
-        TiCDCSourceError: see `pipeline.read.read`.
     """
     arrays = iter(arrays)
     first = next(arrays, None)

@@ -1,4 +1,7 @@
-"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102)."""
+"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102).
+
+Each function raises a ValueError if the text cannot be parsed.
+"""
 
 from __future__ import annotations
 
@@ -67,49 +70,29 @@ _DATES = frozenset({"date", "datetime", "timestamp"})  # families whose zero val
 
 
 def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped]:
-    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement."""
     return list(_changes(steps(event.query, event.table.database)))
 
 
 def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
-    """Return the columns that a CREATE TABLE gives its table, in lower case; none if the event has no such statement.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the columns that a CREATE TABLE gives its table, in lower case; none if the event has no such statement."""
     created = (step for step in steps(event.query, event.table.database) if isinstance(step, Create))
     return next((step.columns for step in created if step.table.is_same(event.table)), {})
 
 
 def name_before(event: DDLEvent, table: TableName) -> TableName | None:
-    """Return the name that a table had before a DDL event; None if the event does not name the table so.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the name that a table had before a DDL event; None if the event does not name the table so."""
     renames = steps(event.query, event.table.database)
     return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
 
 
 def renamed_tables(event: DDLEvent) -> list[TableName]:
-    """Return the names that tables had before a DDL event gave them others.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the names that tables had before a DDL event gave them others."""
     return [step.table for step in steps(event.query, event.table.database) if isinstance(step, RenameTable)]
 
 
 def changes_primary_key(event: DDLEvent) -> bool | None:
-    """Whether a table has a primary key after a DDL event that adds or drops one; None for any other event.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Whether a table has a primary key after a DDL event that adds or drops one; None for any other event."""
     has_one = None
     for step in steps(event.query, event.table.database):
         if isinstance(step, DropKey) and step.primary:
