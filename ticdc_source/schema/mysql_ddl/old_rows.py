@@ -75,7 +75,7 @@ def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped
 
 
 def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
-    """Return the columns that a CREATE TABLE gives its table, in lower case; none if the event has no such statement."""
+    """Return the columns that a CREATE TABLE gives its table, in lower case; none for another statement."""
     created = (step for step in steps(event.query, event.table.database) if isinstance(step, Create))
     return next((step.columns for step in created if step.table.is_same(event.table)), {})
 
