@@ -47,7 +47,7 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
     took = []
     for _ in range(times):
         gc.collect()
-        gc.disable()  # as a worker does while it decodes
+        gc.disable()  # a worker leaves what lives longer out
         try:
             begun = time.process_time()
             run()

@@ -29,7 +29,6 @@ MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
 
 def _cargo() -> str | None:
-    """Return Rust's build tool, as the build of the package finds it."""
     script = runpy.run_path(str(ROOT / "native" / "extension.py"))
     try:
         found: str = script["find_cargo"]()
@@ -140,7 +139,6 @@ def _add_group(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler of groups, and of files for tests without one."""
     from xdist.scheduler import LoadGroupScheduling
 
     class GroupsAndFiles(LoadGroupScheduling):  # type: ignore[misc]

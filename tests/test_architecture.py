@@ -42,7 +42,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.syncs.checkpoint.newest_ts": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.inspection.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.inspection.listener.progress_listener": "a lag is the age of a commit time, never below 0",
-    f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{PACKAGE}.spark.readers._task_facts": "metrics say when a task ended",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.status.now_text": "people ask as of when a status is, and since when a table has been set aside",
@@ -104,7 +104,6 @@ _WORDS = frozenset({"simple", "avro", "csv"})
 
 
 def names_of(decoder: type[Decoder]) -> tuple[str, re.RegexFlag]:
-    """Return the pattern of the name of a wire format, and how case counts in it."""
     name = decoder.facts.name
     if name in _WORDS:
         return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.RegexFlag(0)
@@ -143,7 +142,6 @@ def parsed(source: str) -> ast.Module:
 
 @cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return all nodes of a module."""
     return tuple(ast.walk(parsed(source)))
 
 
@@ -426,7 +424,6 @@ def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProces
 
 
 def below(name: str) -> list[str]:
-    """Return the names of all modules in the layers below the one that holds `name`."""
     number = layer_of(name)
     assert number is not None
     return [module.removesuffix(".__init__") for module in modules() if (layer_of(folder(module)) or 0) > number]

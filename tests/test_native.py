@@ -129,7 +129,6 @@ def test_the_stub_is_what_the_module_has(native_path: ModuleType) -> None:
 
 
 def _stated(node: ast.ClassDef | ast.FunctionDef) -> object:
-    """Return the parameters of a function, or the members of a class."""
     if isinstance(node, ast.FunctionDef):
         return [argument.arg for argument in node.args.args if argument.arg != "self"]
     attributes = {ast.unparse(part.target): None for part in node.body if isinstance(part, ast.AnnAssign)}

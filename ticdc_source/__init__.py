@@ -10,8 +10,8 @@
 
 Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
 makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
-`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has the
-tree of errors.
+`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has all
+classes of errors.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from ticdc_source.schema.change_order import REPAIR_RANK as REPAIR_RANK
 from ticdc_source.schema.change_order import SEQUENCE as SEQUENCE
 from ticdc_source.schema.change_order import SNAPSHOT_RANK as SNAPSHOT_RANK
 from ticdc_source.schema.ddl_event import DDLEvent as DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind as ddl_kind
-from ticdc_source.schema.ddl_kinds import is_too_long as is_too_long
+from ticdc_source.schema.ddl_event import ddl_kind as ddl_kind
+from ticdc_source.schema.ddl_event import is_too_long as is_too_long
 from ticdc_source.schema.json_text import loads as loads
 from ticdc_source.schema.model import COMMENT as COMMENT
 from ticdc_source.schema.model import KEY as KEY
@@ -77,8 +77,8 @@ from ticdc_source.sources.storage.files import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
 from ticdc_source.sources.tidb.source import Cut as Cut
+from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.schema import type_of as type_of
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.sync_state import asking as asking
 from ticdc_source.spark.sync_state import check_permission as check_permission
 from ticdc_source.spark.table_rows import TableRows as TableRows

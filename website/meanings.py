@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from ticdc_source.schema.ddl_kinds import KINDS
+from ticdc_source.schema.ddl_event import KINDS
 from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
 
 

@@ -31,8 +31,7 @@ from ticdc_source.inspection.report import Inspection, PartitionReport, TopicRep
 from ticdc_source.inspection.table_report import shift_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 from website.meanings import FINDINGS

@@ -102,7 +102,7 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     changes.check(current_rows(log))
 
 
-@pytest.mark.slow("reads a whole stream, and merges it several times")
+@pytest.mark.long("the copy has tests of it")
 def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Micro-batches that are merged in reverse order, and the older one twice, give the rows of SQL."""
     changes = feed("canal-json")

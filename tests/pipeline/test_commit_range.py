@@ -54,7 +54,6 @@ class Topics:
         )]  # fmt: skip
 
     def end(self) -> int:
-        """Return the commit-ts that `resolved` stands for."""
         return resolved_until(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
 
 
@@ -174,7 +173,6 @@ def test_resolved_cuts_no_transaction(scenario: str) -> None:
 
 
 def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
-    """Return the commit-ts of each row event of the first records of each partition."""
     return [
         event["commit_ts"]
         for partition, length in lengths.items()
@@ -185,7 +183,6 @@ def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
 
 
 def replays(captured: Captured) -> set[int]:
-    """Return each commit-ts that TiCDC delivered twice because of its restart."""
     return {
         event["commit_ts"]
         for found in captured.partitions.values()

@@ -20,9 +20,8 @@ from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.source import FETCHERS
+from ticdc_source.spark.readers import TiCDCReader, read_in_task
 from ticdc_source.spark.schema import to_spark
-from ticdc_source.spark.source import TiCDCReader
-from ticdc_source.spark.worker import read_in_task
 
 pytestmark = pytest.mark.broker
 

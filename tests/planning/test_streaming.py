@@ -19,7 +19,7 @@ from ticdc_source.planning.ddl_copies import StreamCoverage, coverage_of
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, Offsets, StreamLimits, offsets_of
-from ticdc_source.spark.stream import RememberingStreamReader
+from ticdc_source.spark.readers import RememberingStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -62,17 +62,14 @@ def listener(spark: SparkSession) -> Iterator[MakeListener]:
 
 
 def ts(age: float) -> int:
-    """Return the TSO of so many seconds ago."""
     return round((time.time() - age) * 1000) << 18
 
 
 def insert(number: int, age: float) -> Message:
-    """Return an insert that was committed so many seconds ago."""
     return canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": ts(age)})
 
 
 def watermark(age: float) -> Message:
-    """Return a watermark of so many seconds ago."""
     return canal("TIDB_WATERMARK", _tidb={"watermarkTs": ts(age)})
 
 

@@ -65,7 +65,6 @@ def load_case(path: Path) -> Case:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (name, value, indented lines below)."""
     name, value, below = "", "", []
     for line in text.split("\n"):
         if line.startswith("  "):

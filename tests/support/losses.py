@@ -116,7 +116,6 @@ def _is_long_decimal(column: Column, truth: Any) -> bool:
 
 
 def _moment_text(moment: datetime, like: str) -> str:
-    """Return a moment in UTC with as many digits of fraction as another text has."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[: len(like)]
 
 

@@ -59,7 +59,6 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
 
 
 def dependencies() -> list[str]:
-    """Return the requirements of pyproject.toml's `dependencies`."""
     return listed("dependencies")
 
 

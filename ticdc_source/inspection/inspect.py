@@ -31,8 +31,7 @@ from ticdc_source.protocols import FORMATS, decoder_of, describe_unknown, recogn
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind, removes_rows_of
 from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.tso import age, utc
 from ticdc_source.sources.chunk import Chunk

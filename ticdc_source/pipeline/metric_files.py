@@ -156,7 +156,6 @@ def hidden_location(text: str, location: str) -> str:
 
 
 def file_system(location: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path, or of a URI that pyarrow or Spark knows, and the folder in it."""
     if _URI.match(location) is None:
         return fs.LocalFileSystem(), location
     scheme, colon, rest = location.partition(":")

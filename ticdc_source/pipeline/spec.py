@@ -69,7 +69,7 @@ class ReadSpec:
     definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
-        """Return whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
+        """Whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
 
         It is decided here for each copy alone, because tasks read partitions in parallel.
         """

@@ -28,8 +28,7 @@ from ticdc_source.planning.read_context import context_of_sample, context_of_sch
 from ticdc_source.planning.read_schema import check_types, column_types, format_schema, read_schema
 from ticdc_source.protocols import checked_protocol, decoder_of, protocol_of
 from ticdc_source.schema.ddl import creates
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import removes_rows_of
+from ticdc_source.schema.ddl_event import DDLEvent, removes_rows_of
 from ticdc_source.schema.table_name import TableName, first_spellings
 
 

@@ -23,7 +23,6 @@ from ticdc_source.protocols.decoding import Decoder, definitions_in, small_porti
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
-    ddl_types,
     ddl_types_of_tables,
     lack_types,
     table_ddl_types,
@@ -32,8 +31,7 @@ from ticdc_source.schema.ddl import (
     with_handle_key,
     with_table_ddl,
 )
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.ddl_event import DDLEvent, is_too_long
 from ticdc_source.schema.model import (
     Column,
     Definitions,
@@ -390,7 +388,8 @@ def describe_table(
     """Return the versions of a table that a sample shows; `declared` is what DDL texts say, None if not parsed yet."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
-        declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
+        texts = [] if decoder.facts.types_in_ddl else sample.ddl
+        declared = ddl_types_of_tables(texts, whole=sample.whole).get(table.folded, {})
     schemas = [schema for table_events in parts for schema in sample.describe(table_events, declared)]
     if decoder.facts.definitions is None:
         return schemas

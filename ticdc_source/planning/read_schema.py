@@ -14,7 +14,7 @@ from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, sp
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.protocols.decoding import Decoder
-from ticdc_source.schema.ddl import check_table_ddl, seen_type
+from ticdc_source.schema.ddl import declared_tables, seen_type
 from ticdc_source.schema.model import (
     DEFINITIONS,
     KEY,
@@ -177,7 +177,8 @@ def check_types(options: Options) -> None:
     Raises:
         OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
     """
-    check_table_ddl(options.table_ddl)
+    if options.table_ddl:
+        declared_tables(options.table_ddl)
     parse_hints(options.schema_hints or "")
     if options.unspecified_decimal:
         parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")

@@ -16,7 +16,7 @@ from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.planning.fetchers import Fetch, windows_from_end
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import ddl_kind
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import duration, of_ms, physical_ms, seconds
 

@@ -51,8 +51,7 @@ from ticdc_source.protocols.templates import (
     Template,
     heads_of,
 )
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_ddl_text
+from ticdc_source.schema.ddl_event import DDLEvent, is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.schema.types import (

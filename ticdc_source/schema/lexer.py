@@ -141,7 +141,6 @@ class Reader:
 
     @property
     def next(self) -> Token:
-        """The next token; `END` after the last one."""
         return self.tokens[self.index] if self.index < len(self.tokens) else END
 
     def take(self) -> Token:
@@ -158,11 +157,9 @@ class Reader:
         return True
 
     def is_word(self, words: frozenset[str]) -> bool:
-        """Return whether one of these words is next, unquoted."""
         return self.next.type == "word" and self.next.text in words
 
     def need(self, *words: str) -> None:
-        """Step over these words, or raise ValueError."""
         if not self.skip(*words):
             msg = f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}"
             raise ValueError(msg)
@@ -174,7 +171,6 @@ class Reader:
                 self.need(*words)
 
     def name(self) -> str:
-        """Step over a name, or raise ValueError."""
         token = self.take()
         if token.type not in ("word", "name"):
             msg = f"a name expected, found {token.plain or 'the end'!r}"
@@ -186,7 +182,6 @@ class Reader:
         return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
 
     def column(self) -> str:
-        """Step over a column's name, which may follow its table's; return it in lower case."""
         name = self.name()
         while self.skip("."):
             name = self.name()

@@ -49,5 +49,4 @@ Wants = Callable[[TableName], bool]
 
 
 def every_table(_table: TableName) -> bool:
-    """Return true: every table is wanted."""
     return True

@@ -369,7 +369,6 @@ def category_of(arrow: pa.DataType) -> str:
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether a column of Arrow type `source` can be read as `target`."""
     return category_of(target) == "string" or category_of(target) in CONVERSIONS.get(category_of(source), ())
 
 
@@ -377,7 +376,7 @@ _NUMERIC = frozenset({"integer", "decimal", "float", "double", "boolean"})
 
 
 def is_text_of(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether MySQL's text of a value of `source` may be the text of a value of `target`."""
+    """Whether MySQL's text of a value of `source` may be the text of a value of `target`."""
     if category_of(source) == "string":
         return category_of(target) in _TYPE_OF_CATEGORY or category_of(target) in _NUMERIC
     return {category_of(source), category_of(target)} <= _NUMERIC
@@ -481,7 +480,6 @@ def _lacks_scale(type_: ColumnType) -> bool:
 
 
 def _whole_digits(type_: ColumnType) -> int:
-    """Return how many digits an integer or a DECIMAL has before the point."""
     if type_.name != "decimal":
         return _INTEGER_DIGITS[type_.name]
     return type_.whole or 0 if type_.length is None else type_.length - (type_.scale or 0)

@@ -17,8 +17,8 @@ from pyspark.sql.column import Column
 
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options, OptionValue, option_texts
-from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.pipeline.record_frames import (
     RECORD,
     check_column,
@@ -120,7 +120,6 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
 def decoded(
     records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
 ) -> DataFrame:
-    """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
     scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 

@@ -18,8 +18,8 @@ from pyspark.sql import types as st
 
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.planning.read_schema import read_schema
@@ -77,7 +77,6 @@ class TableRows:
 
     @cached_property
     def stored(self) -> StoredRows:
-        """The statements that read it."""
         return StoredRows(self.name, self.columns, self.key, tuple(self.computed.values()), self.condition)
 
     @cached_property
@@ -102,7 +101,6 @@ class TableRows:
         return session
 
     def about(self) -> int:
-        """Return how many rows the table has, by TiDB's statistics, which are of about now."""
         with self.session() as session:
             return rows_about(session, self.name)
 

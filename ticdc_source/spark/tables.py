@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
@@ -83,7 +84,6 @@ class Tables(dict[str, DataFrame]):
             self._persisted.pop().unpersist()
 
     def persist(self, frame: DataFrame) -> DataFrame:
-        """Let Spark keep a DataFrame until `close`."""
         self._persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return self._persisted[-1]
 
@@ -159,43 +159,49 @@ def tables(
     """
     parsed = _checked(frame, state, batch_id, consistency, on_table_error, options)
     own = _own_options(options, table_options or {})
-    result = Tables()
-    try:
-        if state is None or batch_id is None:
-            records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress(), known_ddl=known_ddl)
-            batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
-            return result
-        before = state.before(frame.sparkSession, batch_id)
+    spark, number = frame.sparkSession, batch_id or 0
+    with _released_on_error() as result:
+        before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
         held = None if before.held is None else _as_records(before.held, options)
         records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
-        progress = _progress(records, before.progress, batch_id, state.partitions)
-        held_from = _held_from(records, progress, consistency)
+        progress, held_from = before.progress, None
+        if state is not None:
+            progress = _progress(records, progress, number, state.partitions)
+            held_from = _held_from(records, progress, consistency)
+            result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch = _MicroBatch(
             records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
         content = batch.content(before.ddl, on_table_error)
-        resumed = {name.lower(): number for name, number in (resume or {}).items()}
+        resumed = {name.lower(): skipped_in for name, skipped_in in (resume or {}).items()}
         skipped = {name: skip for name, skip in before.progress.skipped.items() if resumed.get(name.lower()) != skip[0]}
-        result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
-        if on_table_error != "report":
-            skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
-        progress = replace(
-            progress,
-            skipped=skipped,
-            tables=progress.tables | result.keys() | result.errors.keys(),
-            column_types=content.column_types,
-        )
-        state.save(frame.sparkSession, Leftover(progress, content.ddl_records, batch.held()))
+        if state is not None:
+            if on_table_error != "report":
+                skipped |= {name: (number, str(error)) for name, error in result.errors.items() if name not in skipped}
+            progress = replace(
+                progress,
+                skipped=skipped,
+                tables=progress.tables | result.keys() | result.errors.keys(),
+                column_types=content.column_types,
+            )
+            state.save(spark, Leftover(progress, content.ddl_records, batch.held()))
+    if state is not None:
+        state.keep(result.close)
+    return result
+
+
+@contextmanager
+def _released_on_error() -> Iterator[Tables]:
+    result = Tables()
+    try:
+        yield result
     except BaseException:
         result.close()
         raise
-    state.keep(result)
-    return result
 
 
 @from_one_frame
@@ -231,8 +237,7 @@ def replayed(
     own = _own_options(options, table_options or {})
     before = state.before(kept.sparkSession, batch_id)
     place = ("_topic", "_partition", "_offset")
-    result = Tables()
-    try:
+    with _released_on_error() as result:
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
@@ -241,9 +246,6 @@ def replayed(
             has_held=True, known_ddl=known_ddl,
         )  # fmt: skip
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
-    except BaseException:
-        result.close()
-        raise
     return result
 
 
@@ -373,7 +375,6 @@ def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue])
 
 
 def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
-    """Return new records and records that were held back, told apart by `_held`."""
     frames = ((fresh, False), (held, True))
     told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
@@ -459,7 +460,6 @@ class _MicroBatch:
     def fill(
         self, result: Tables, content: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
     ) -> None:
-        """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
         result.records, result.bad_record_error = self.records, content.corrupt
         result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
@@ -512,7 +512,6 @@ class _MicroBatch:
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
-        """Return the records to hold back, undecoded; None if none are held back."""
         options, held_from = self.options, self.held_from
         if held_from is None:
             return None

@@ -46,7 +46,7 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> Non
         catalog=None if is_delta else "lake",
         checkpoint=f"{folder}/checkpoint",
         tables=tuple(tables.split(",")),
-        tidb=TiDBConfig(url="tidb:4000", user="reader", rows_per_range=2),
+        tidb=TiDBConfig(url="tidb:4000", user="reader", rows_per_range=5),
     )
     with suppress(TargetError):  # this is the first run
         for status in statuses_of(spark, config):

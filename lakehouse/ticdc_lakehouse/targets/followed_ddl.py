@@ -2,7 +2,7 @@
 
 CREATE, DROP, TRUNCATE and RENAME TABLE, ADD, DROP and RENAME COLUMN, and types that widen are applied. Anything else is
 a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it. What the words of
-a statement are is known in ticdc_source: `schema/ddl_kinds.py` and `schema/mysql_ddl`.
+a statement are is known in ticdc_source: `schema/ddl_event.py` and `schema/mysql_ddl`.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.kafka_python import slicing
 from ticdc_source.sources.kafka.record_batches import record_batches
+from ticdc_source.spark.readers import TiCDCReader, new_stream_reader
 from ticdc_source.spark.schema import to_spark
-from ticdc_source.spark.source import TiCDCReader
-from ticdc_source.spark.stream import new_stream_reader
 
 pytestmark = pytest.mark.broker
 

@@ -43,8 +43,7 @@ from ticdc_source.protocols.simple.avro import (
 )
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
 from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
-from ticdc_source.schema.ddl_event import DDLEvent, Moment
-from ticdc_source.schema.ddl_kinds import database_of
+from ticdc_source.schema.ddl_event import DDLEvent, Moment, database_of
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, TableSchema, handle_key
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARY_OF, MAY_BE_UNSIGNED, ColumnType, declared_type, parse_type

@@ -1,4 +1,4 @@
-"""The stream reader, with what each PySpark version offers.
+"""The readers of the data source, of a batch and of a stream, with what each PySpark version offers.
 
 Since PySpark 4.2, `latestOffset` has a start offset and a limit, and there are a default limit, `reportLatestOffset`
 and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments: the reader remembers where the last
@@ -7,21 +7,26 @@ micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.errors import OptionError, from_one_frame, once_per_query, warn
+from ticdc_source.errors import OptionError, each_from_one_frame, from_one_frame, once_per_query, warn
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import Layout
+from ticdc_source.pipeline.metrics import TaskFacts
+from ticdc_source.pipeline.read import leave_out_modules
+from ticdc_source.planning import load, partitions
 from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.planning.partitions import Partition
@@ -29,7 +34,6 @@ from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_dd
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
 from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits, offsets_of, topic_ids_of
 from ticdc_source.spark.schema import to_arrow
-from ticdc_source.spark.worker import TiCDCPartition, read_in_task
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -43,6 +47,64 @@ except ImportError:  # PySpark 4.0 and 4.1
     HAS_ADMISSION_CONTROL = False
 else:
     HAS_ADMISSION_CONTROL = True
+
+
+class TiCDCPartition(InputPartition):
+    """An input partition of Spark: what the driver sends to the workers."""
+
+    def __init__(self, content: Partition) -> None:
+        super().__init__(tuple(content.ranges))
+        self.content = content
+
+
+@each_from_one_frame
+def read_in_task(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, TiCDCPartition):
+        return
+    task = TaskContext.get()
+    if task is not None:
+        leave_out_modules()
+    fresh = task is not None and task.attemptNumber() > 0
+    yield from partitions.read_partition(
+        partition.content, schema, options, facts=partial(_task_facts, task), fresh=fresh
+    )
+
+
+def _task_facts(task: TaskContext | None) -> TaskFacts:
+    if task is None:
+        return {}
+    batch = task.getLocalProperty("streaming.sql.batchId")
+    return {
+        "query": task.getLocalProperty("sql.streaming.queryId"),
+        "batch": int(batch) if batch else None,
+        "stage": task.stageId(),
+        "task": task.partitionId(),
+        "attempt": task.attemptNumber(),
+        "time": time.time(),
+    }
+
+
+class _Reader:
+    """What both readers are given. A reader is pickled, and sent to the workers."""
+
+    def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
+        self._schema = schema
+        self._options = options
+        self._shown = set(shown)  # warnings of load()
+        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_in_task(partition, to_arrow(self._schema), self._options)
+
+
+class TiCDCReader(_Reader, DataSourceReader):
+    """Plans a batch on the driver, reads on the workers. It holds no connection."""
+
+    @from_one_frame
+    def partitions(self) -> Sequence[InputPartition]:
+        with once_per_query(self._shown):
+            return list(map(TiCDCPartition, load.plan_batch(to_arrow(self._schema), self._options)))
+
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -62,19 +124,16 @@ def _planning(
     return from_one_frame(once)
 
 
-class StreamReader(DataSourceStreamReader):
+class StreamReader(_Reader, DataSourceStreamReader):
     """Plans in one long-lived process of the driver, reads on the workers. It connects at first use."""
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
-        self._schema = schema
-        self._options = options
-        self._shown = set(shown)  # warnings of load()
+        super().__init__(schema, options, shown)
         self._source: RecordSource | None = None
         self._planner: StreamPlanner | None = None
         self._contexts: ContextFinder | None = None
         self._read_last: RecordSource | None = None  # what `_contexts` is of
         self._warned = False
-        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what holds connections: Spark ships the reader to the workers."""
@@ -88,7 +147,6 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def planner(self) -> StreamPlanner:
-        """The planner; made at first use."""
         if self._planner is None:
             options = self._options
             warn_of_unknown(options)
@@ -144,9 +202,6 @@ class StreamReader(DataSourceStreamReader):
         """Show others what Spark has finished, if asked to. It never fails the query."""
         if self._source is not None:
             self._source.commit(offsets_of(end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_in_task(partition, to_arrow(self._schema), self._options)
 
     def stop(self) -> None:
         if self._source is not None:
@@ -234,5 +289,4 @@ if HAS_ADMISSION_CONTROL:
 
 
 def new_stream_reader(schema: StructType, options: Options, shown: Iterable[str] = ()) -> DataSourceStreamReader:
-    """Return the reader for the PySpark that runs; `shown` has the warnings that its query has shown."""
     return (LimitedStreamReader if HAS_ADMISSION_CONTROL else RememberingStreamReader)(schema, options, shown)
