@@ -56,7 +56,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {f"{COPY}.audits": "one table in Delta or Iceberg compared with TiDB, and repaired"},
     {f"{COPY}.targets": "changes → one table in Delta or Iceberg"},
     {f"{COPY}.common": "errors of targets, what every statement to Spark needs, and rows of TiDB"},
-    {"developer_api": "what those need who build on the package"},
+    {"developer_api": "the API for packages that build on this one"},
     {"cli": "the command ticdc-source"},
     {"spark": "the data source and its readers; frames of records"},
     {"inspection": "what a topic holds, whether it can be reached, and how far a stream is; without Spark"},
