@@ -35,7 +35,10 @@ _DEFAULT_SAMPLE = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="which tables, such as shop.*; all by default"
+        "--tables",
+        type=argument(checked_patterns),
+        metavar="DB.TABLE[,…]",
+        help="which tables, such as shop.*; all by default",
     )
     parser.add_argument(
         "--at", type=argument(count), metavar="TSO", help="compare as of this TSO; by default the newest of each table"

@@ -69,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
-        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync records how far it has read (path, URI)"
+        "--checkpoint",
+        type=argument(words),
+        metavar="FOLDER",
+        help="where the sync records how far it has read (path, URI)",
     )
     parser.add_argument(
         "--trigger", type=argument(words), metavar="INTERVAL", help="keep running, with a micro-batch at this interval"
