@@ -254,7 +254,7 @@ def losses_list(protocol: str) -> str:
 def layers_table() -> str:
     """Return the layers from the top down, and which outside packages each folder may import."""
     lines = [
-        "| layer | folder or file | holds | may import, beside lower layers, Python's library and pyarrow |",
+        "| layer | folder or file | holds | may import, besides lower layers, Python's library and pyarrow |",
         "| --: |---|---|---|",
     ]
     for number, layer in enumerate(LAYERS, 1):

@@ -137,8 +137,8 @@ def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) ->
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
     _add_source(
-        parser.add_argument_group("what replaces the file"),
-        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+        parser.add_argument_group("overrides of the file"),
+        "an option of the source, such as timeZone=Asia/Shanghai; no secrets; repeatable",
         "a file of Kafka client properties",
         required=False,
     )

@@ -1,8 +1,8 @@
-"""Keep the tables of topics in Delta or Iceberg, equal to TiDB's.
+"""Keep a copy of the tables of topics in Delta or Iceberg.
 
-It reads sync.toml; arguments replace what the file says. Without `trigger` it ends when the topics are read, and the
-next run goes on from there. It may be killed at any time. A table that cannot go on is set aside, and the others go on:
-the exit code is then 1. It needs an environment with a PySpark for which the engine has a release.
+Settings come from sync.toml; arguments override them. Without `trigger`, the command ends when it has read the topics,
+and the next run continues from there. You may kill it at any time. A table that cannot be written is set aside while
+the others go on; the exit code is then 1. The environment needs a PySpark that the engine supports.
 """
 
 from __future__ import annotations
@@ -61,15 +61,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     add_overrides(parser)
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="which tables, such as shop.*"
     )
     parser.add_argument("--format", type=argument(words), metavar="FORMAT", help="delta or iceberg")
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
-        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
+        "--checkpoint",
+        type=argument(words),
+        metavar="FOLDER",
+        help="where the sync records how far it has read (path, URI)",
     )
     parser.add_argument(
-        "--trigger", type=argument(words), metavar="INTERVAL", help="go on for ever, with this time between looks"
+        "--trigger", type=argument(words), metavar="INTERVAL", help="keep running, with a micro-batch at this interval"
     )
     parser.add_argument(
         "--resume",
@@ -77,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        help="let a table that is set aside go on, once the cause is mended; any number",
+        help="resume a table that was set aside, once you have fixed the cause; repeatable",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--status", action="store_true", help="show how the tables are, and end")
-    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and end")
-    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and end")
+    what.add_argument("--status", action="store_true", help="show the status of the tables, and exit")
+    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and exit")
+    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and exit")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
 
 

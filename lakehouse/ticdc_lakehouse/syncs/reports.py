@@ -58,8 +58,8 @@ class SyncReport:
 
 # Of each table.
 EXPORTED = (
-    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
-    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
+    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows written"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the resolved ts up to which the table has every change"),
     Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
 )
 
