@@ -141,7 +141,7 @@ def findings_table() -> str:
 
 def commands_table(commands: Mapping[str, ModuleType]) -> str:
     """Return the table of commands."""
-    lines = ["| command | shows, or does |", "|---|---|"]
+    lines = ["| command | what it does |", "|---|---|"]
     return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in commands.items()])
 
 

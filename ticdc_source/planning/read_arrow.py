@@ -13,7 +13,7 @@ from ticdc_source.planning.partitions import Partition, read_partition
 
 
 def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
-    """Return the rows that `spark.read.format("ticdc")` returns with these options, read in this process.
+    """Return the rows of `spark.read.format("ticdc")` with the same options, read in this process, without Spark.
 
     They come as they are read, one input partition after the other, so memory holds some batches and not all rows. A
     reader that is not read to its end holds a connection until it is deleted.

@@ -1,7 +1,7 @@
-"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete; repair them if wanted.
+"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete; --repair fixes them.
 
-TiDB is asked for checksums, and for rows only where they differ. The sync need not stop. The exit code is 0 if all
-tables are equal, 1 if one is different, and 2 if it cannot be told.
+TiDB computes checksums, and sends rows only where they differ. The sync need not stop. The exit code is 0 if all tables
+are equal, 1 if one differs, and 2 if one could not be compared.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _DEFAULT_SAMPLE = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    parser.add_argument("file", type=argument(file_path), metavar="FILE", help="settings of a sync, such as sync.toml")
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="tables, such as shop.*; default: all"
     )
     parser.add_argument(
-        "--at", type=argument(count), metavar="TSO", help="a TSO; by default the newest one of each table"
+        "--at", type=argument(count), metavar="TSO", help="a TSO (default: the newest one of each table)"
     )
-    parser.add_argument("--repair", action="store_true", help="give the rows that differ TiDB's values as of the TSO")
+    parser.add_argument("--repair", action="store_true", help="replace the rows that differ with TiDB's as of the TSO")
     parser.add_argument(
         "--sample", type=argument(count), default=_DEFAULT_SAMPLE, metavar="ROWS",
-        help="how many rows that differ are shown of each table (default: %(default)s)",
+        help="maximum number of differing rows to show per table (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 

@@ -1,8 +1,8 @@
 """Keep the tables of topics in Delta or Iceberg, equal to TiDB's.
 
-It reads sync.toml; arguments replace what the file says. Without `trigger` it ends when the topics are read, and the
-next run goes on from there. It may be killed at any time. A table that cannot go on is set aside, and the others go on:
-the exit code is then 1. It needs an environment with a PySpark for which the engine has a release.
+It reads sync.toml; arguments override the file. Without `trigger` it ends when the topics have been read, and the next
+run continues from there. You may kill it at any time. A table that fails is set aside while the others continue: the
+exit code is then 1. It needs a PySpark version that the engine supports.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-SUMMARY = "keep the tables of topics in Delta or Iceberg"
+SUMMARY = "keep a copy of the tables of topics in Delta or Iceberg"
 EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1
 _TERMINATED = 128 + 15  # as a shell says it of SIGTERM
@@ -59,20 +59,20 @@ _SECONDS = 10.0  # between two lines of a table that is loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="settings, such as sync.toml")
     add_overrides(parser)
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="tables, such as shop.*"
     )
     parser.add_argument(
         "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
     )
-    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
+    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="folder of the tables (path or URI)")
     parser.add_argument(
-        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
+        "--checkpoint", type=argument(words), metavar="FOLDER", help="folder of the checkpoint (path or URI)"
     )
     parser.add_argument(
-        "--trigger", type=argument(words), metavar="INTERVAL", help="go on for ever, with this time between looks"
+        "--trigger", type=argument(words), metavar="INTERVAL", help="keep running, with this trigger interval"
     )
     parser.add_argument(
         "--resume",
@@ -80,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        help="let a table that is set aside go on, once the cause is mended; any number",
+        help="resume a table that was set aside, once its cause is fixed; repeatable",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--status", action="store_true", help="show how the tables are, and end")
-    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and end")
-    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and end")
+    what.add_argument("--status", action="store_true", help="show the status of the tables, and exit")
+    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and exit")
+    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and exit")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
 
 

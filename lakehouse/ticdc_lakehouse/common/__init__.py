@@ -1,1 +1,1 @@
-"""Errors of targets, and what every statement to Spark needs: texts as written, frames computed once."""
+"""Errors of targets, and what all Spark statements need: texts as written, frames computed once."""
