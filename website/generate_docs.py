@@ -326,9 +326,9 @@ def speed() -> str:
     by_cpu, by_clock = (f"{min(column):.1f} to {max(column):.1f}" for column in zip(*native, strict=True))
     cpu, clock = next(ratios for name, ratios in _ratios().items() if "native off" in name)
     return (
-        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written decoding (`from_json`,\n"
-        f"  `from_avro` or `mapInArrow`), and {by_clock} times by the clock. Without the optional native path in Rust:\n"
-        f"  {cpu:.1f} and {clock:.1f} times."
+        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written decoding\n"
+        f"  (`from_json`, `from_avro` or `mapInArrow`), and {by_clock} times by the clock. Without the optional\n"
+        f"  native path in Rust: {cpu:.1f} and {clock:.1f} times."
     )
 
 

@@ -335,7 +335,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "avro-include-before-value",
-        "Without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`.",
+        "With `enable-tidb-extension` but without `avro-include-before-value`, an update has no old row: it is read as "
+        "one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("update_postimage",),
         lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),

@@ -1,4 +1,4 @@
-"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete; --repair fixes them.
+"""Compare the targets of a sync with TiDB, each as of a TSO up to which it is complete, and optionally repair them.
 
 TiDB computes checksums, and sends rows only where they differ. The sync need not stop. The exit code is 0 if all tables
 are equal, 1 if one differs, and 2 if one could not be compared.
