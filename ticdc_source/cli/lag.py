@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=argument(seconds(0, _MOST_LAG_S)),
         metavar="SECONDS",
-        help="exit with 1 if the lag of a partition is larger or unknown: the watermark lag or the commit lag, or else "
-        "the age",
+        help="exit with 1 if the lag of a partition (watermark lag or commit lag, or else age) is larger, or if no lag "
+        "is known",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per refresh")
 
