@@ -78,7 +78,7 @@ _KINDS = {
 # The headings of the tables of options, by the option before which each stands.
 _GROUPS = {
     "protocol": "Tables and output",
-    "snapshot": "Rows of TiDB itself",
+    "snapshot": "Rows from TiDB",
     "startingOffsets": "Where a read starts and ends",
     "maxOffsetsPerTrigger": "Micro-batches and tasks",
     "preimages": "Rows and columns",
