@@ -77,7 +77,7 @@ class Address:
 
 
 class TiCDCSourceError(Exception):
-    """The root of the tree: it catches everything that the package raises on purpose."""
+    """The base class of all errors that the package raises on purpose."""
 
 
 class OptionError(TiCDCSourceError, ValueError):

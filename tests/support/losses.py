@@ -160,7 +160,7 @@ def _deletes(protocol: str) -> Loss:
     return Loss(
         protocol,
         "delete-keys-only",
-        "With `delete-only-output-handle-key-columns=true`, a delete has its key columns; the others are NULL.",
+        "With `delete-only-output-handle-key-columns=true`, a delete has only its key columns; the others are NULL.",
         "pingcap/ticdc pkg/sink/codec/open/codec.go, canal/canal_json_encoder.go: onlyHandleKeyColumns",
         _is_left_out_of_delete,
         lambda _column, _truth: None,
@@ -188,8 +188,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "A `timestamp` in the hour that comes twice when daylight saving time ends in TiCDC's time zone is read as the "
-        "earlier of the two moments. `--tz UTC` avoids this.",
+        "A `timestamp` in the repeated hour at the end of daylight saving time, in TiCDC's time zone, is read as the "
+        "earlier of the two times. `--tz UTC` avoids this.",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
     )
@@ -244,8 +244,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "ambiguous-hour",
-            "A `timestamp` in the hour that comes twice when daylight saving time ends in TiCDC's time zone is sent as "
-            "the later of the two moments. `--tz UTC` avoids this.",
+            "A `timestamp` in the repeated hour at the end of daylight saving time, in TiCDC's time zone, is sent as "
+            "the later of the two times. `--tz UTC` avoids this.",
             "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
             **_other_twin(1),
         ),
@@ -278,7 +278,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "avro",
         "delete-keys-only",
-        "Without `avro-include-before-value`, a delete has the columns of the primary key; the others are NULL.",
+        "Without `avro-include-before-value`, a delete has only the primary key columns; the others are NULL.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go: a tombstone, or 9 bytes with `avro-enable-watermark`",
         lambda column, _: (
             column["change_type"] == "delete"
@@ -334,7 +334,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "avro-include-before-value",
-        "Without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`.",
+        "With `enable-tidb-extension` but without `avro-include-before-value`, an update has no old row: it is read as "
+        "one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("update_postimage",),
         lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),

@@ -127,9 +127,9 @@ def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) ->
     """Add the arguments that say what to read; without `required` it may be files or TiDB, by options."""
     _add_source(
         parser.add_argument_group("connection"),
-        "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
-        "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
-        "machine see the arguments of a command",
+        "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; repeatable",
+        "a file of Kafka client properties (client.properties); put passwords there, because other users of this "
+        "machine can see a command's arguments",
         required=required,
     )
 
@@ -138,7 +138,7 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
     _add_source(
         parser.add_argument_group("overrides of the file"),
-        "an option of the source, such as timeZone=Asia/Shanghai; no secrets; repeatable",
+        "an option of the source, such as timeZone=Asia/Shanghai; not for secrets; repeatable",
         "a file of Kafka client properties",
         required=False,
     )
@@ -157,9 +157,9 @@ def _add_source(
         type=argument(lambda text: ",".join(parsers.servers(text)), secret=True),
         required=required,
         metavar="HOST:PORT[,…]",
-        help="Kafka's brokers",
+        help="Kafka brokers",
     )
-    group.add_argument("--subscribe", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
+    group.add_argument("--subscribe", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="topics")
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -203,14 +203,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         type=argument(count),
         default=100_000,
         metavar="N",
-        help="read at most about so many records (%(default)s)",
+        help="read at most about N records (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         type=argument(seconds_between(0.001, 86_400)),
         default=30.0,
         metavar="SECONDS",
-        help="read for at most so long (%(default)s)",
+        help="maximum time to read (default: %(default)s)",
     )
 
 

@@ -1,7 +1,7 @@
 """Try every step of a read, from DNS to the first record, and say what to do about the first one that fails.
 
-It also looks at what is installed: packages, the native path, Java, and the Python that Spark starts as a worker. With
-`--spark`, each executor of a session takes the same steps.
+It also checks what is installed: packages, the native path, Java, and the Python that Spark starts as a worker. With
+`--spark`, each executor of a session tries the same steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.report import Check, Diagnosis
 
-SUMMARY = "each step of a read, its result, and what to do if it fails"
+SUMMARY = "try each step of a read, and say what to do if one fails"
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark",
         action="store_true",
-        help="also take the steps on each executor of the Spark session, to which PYSPARK_SUBMIT_ARGS leads",
+        help="also try the steps on each executor of the Spark session that PYSPARK_SUBMIT_ARGS configures",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 

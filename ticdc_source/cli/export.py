@@ -1,4 +1,4 @@
-"""Write the rows of a batch read into a file, without Spark."""
+"""Write the rows of a batch read to a file, without Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ticdc_source.errors import OptionError, counted
 from ticdc_source.options.parsers import ParseError
 from ticdc_source.planning.batch_reads import read_arrow
 
-SUMMARY = "the rows of a table, or all events, into a Parquet or an Arrow file"
+SUMMARY = "write the rows of a table, or all events, to a Parquet or Arrow file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser, required=False)
     parser.add_argument(
-        "--to", type=argument(_file), required=True, metavar="FILE", help=f"the file: {' or '.join(_WRITERS)}"
+        "--to", type=argument(_file), required=True, metavar="FILE", help=f"output file: {' or '.join(_WRITERS)}"
     )
 
 

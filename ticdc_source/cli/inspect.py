@@ -1,6 +1,6 @@
-"""Show what is in topics: protocol, settings of the changefeed, tables, schemas, lag, DDL and bad records.
+"""Show what is in topics: protocol, changefeed settings, tables, schemas, lag, DDL and bad records.
 
-It reads all records of a small topic, and both ends of a large one.
+It reads all records of a small topic, but only both ends of a large one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.table_name import TableName, expression_name
 from ticdc_source.schema.tso import duration
 
-SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
+SUMMARY = "show protocol, settings, tables, schemas, lag and bad records of topics"
 _MOST_SCHEMAS = 3  # tables whose columns are shown
 _MOST_ROWS = 20  # of tables and of DDL events
 _MOST_NAMES = 8  # of tables that share a finding
@@ -108,10 +108,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline",
         type=argument(parsers.one_of(*PLATFORMS)),
         metavar="PLATFORM",
-        help=f"print the Python file of a declarative pipeline with these tables: {' or '.join(PLATFORMS)}",
+        help=f"print a declarative pipeline in Python for these tables: {' or '.join(PLATFORMS)}",
     )
     parser.add_argument(
-        "--all", action="store_true", help="show all tables with their columns, all DDL events, and each finding"
+        "--all", action="store_true", help="show the columns of all tables, all DDL events, and every finding"
     )
 
 

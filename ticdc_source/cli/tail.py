@@ -1,7 +1,7 @@
-"""Show events as they come, one per line: time of commit, place, kind, table, key, and what changed.
+"""Show events as they arrive, one per line: commit time, offset, kind, table, key, and what changed.
 
-Of an update, only the changed columns are shown. Times are in UTC. Binary values are shown as hexadecimal digits, and
-long values are cut unless --full is given.
+For an update, only the changed columns are shown. Times are in UTC. Binary values are shown in hexadecimal, and long
+values are cut unless --full is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ticdc_source.options import parsers
 from ticdc_source.options.parsers import ParseError
 from ticdc_source.schema.json_text import loads
 
-SUMMARY = "events as they come, with what changed"
+SUMMARY = "show events as they arrive, with what changed"
 _KINDS = {
     "insert": "green",
     "update": "yellow",
@@ -51,28 +51,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(_start),
         default="-10",
         metavar="WHERE",
-        help="earliest, latest, the time of a Kafka record in ISO 8601 (UTC unless it says), or -N: N records before "
-        "the end of each partition (%(default)s; write --from=-5)",
+        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N for N records "
+        "before the end of each partition, written --from=-5 (default: %(default)s)",
     )
     parser.add_argument(
         "--tables",
         type=argument(_tables),
         metavar="DB.TABLE[,…]",
-        help="rows and DDL of these tables only, such as shop.*; watermarks stay",
+        help="only rows and DDL of these tables, such as shop.*; watermarks are still shown",
     )
     parser.add_argument(
         "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"
     )
-    parser.add_argument("--max-events", type=argument(count), metavar="N", help="end after so many events")
+    parser.add_argument("--max-events", type=argument(count), metavar="N", help="stop after N events")
     parser.add_argument(
         "--follow",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="wait for new events at the end, until Ctrl-C (the default)",
+        help="at the end, wait for new events until Ctrl-C (the default)",
     )
     parser.add_argument("--full", action="store_true", help="show whole values and statements")
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per event, as outputFormat=event has it"
+        "--json", action="store_true", help="print a JSON object per event, with the columns of outputFormat=event"
     )
 
 

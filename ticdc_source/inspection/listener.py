@@ -44,7 +44,7 @@ def progress_listener(
     spark: SparkSession | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ProgressListener:
-    """Return a listener that says how far each streaming query is: `spark.streams.addListener(progress_listener(…))`.
+    """Return a listener that reports the progress of streaming queries, for `spark.streams.addListener(…)`.
 
     It reports each table of a query after each micro-batch, when the query ends, and otherwise every 30 seconds, also
     while a micro-batch does not end. Each report is a line in the log of `ticdc_source`: at level INFO, or WARNING if

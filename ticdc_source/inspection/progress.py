@@ -53,7 +53,7 @@ def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """How far a streaming query is, for one table.
+    """The progress of a streaming query, for one table.
 
     Numbers of rows, errors and DDL are totals since the listener first heard of the query. None means not known.
     Without metric files only `rows`, `offset_lag` and, once the query has read everything, `commit_lag` are.
@@ -88,12 +88,12 @@ class StreamProgress:
     batch: int | None
     at: float
     state: State
-    rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows that were read"))
+    rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows read"))
     offset_lag: int | None = field(
-        metadata=_exported("ticdc_offset_lag_records", "gauge", "records in Kafka that have not been read")
+        metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: records in Kafka that have not been read")
     )
     commit_lag: float | None = field(
-        metadata=_exported("ticdc_commit_lag_seconds", "gauge", "by how much the query is behind the changes in Kafka")
+        metadata=_exported("ticdc_commit_lag_seconds", "gauge", "age of the newest change read; 0 if all are read")
     )
     watermark_lag: float | None = field(
         metadata=_exported("ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts")
@@ -107,18 +107,18 @@ class StreamProgress:
         metadata=_exported("ticdc_dropped_total", "counter", "records or events that were dropped")
     )
     destructive_ddl: int | None = field(
-        metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows, without deletes")
+        metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without deletes")
     )
     snapshot_ranges: int | None = field(
-        default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the snapshot that have been read")
+        default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the initial load already read")
     )
     snapshot_ranges_expected: int | None = field(
         default=None,
-        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "about how many ranges the snapshot has"),
+        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "estimated number of ranges of the initial load"),
     )
     snapshot_left: float | None = field(
         default=None,
-        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "about how long the rest of the snapshot takes"),
+        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "estimated time until the initial load is complete"),
     )
 
     @property
@@ -144,7 +144,7 @@ class StreamProgress:
 # Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
 EXPORTED = (
     *(Exported(member=each.name, **each.metadata) for each in fields(StreamProgress) if each.metadata),
-    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
+    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after a failure"),
 )
 _COUNTED = tuple(each.member for each in EXPORTED if each.kind == "counter" and each.member != "rows")
 

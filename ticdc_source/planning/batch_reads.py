@@ -24,7 +24,7 @@ from ticdc_source.sources.kafka import KafkaCluster, report_loss
 
 
 def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
-    """Return the rows that `spark.read.format("ticdc")` returns with these options, read in this process.
+    """Return the rows of `spark.read.format("ticdc")` with the same options, read in this process, without Spark.
 
     They come as they are read, one input partition after the other, so memory holds some batches and not all rows. A
     reader that is not read to its end holds a connection until it is deleted.
@@ -70,7 +70,7 @@ def _batches(partitions: list[Partition], schema: pa.Schema, options: Options) -
 
 
 def complete_until(options: Mapping[str, str], *, since: int | None = None) -> int:
-    """Return the commit-ts below which every transaction of the topics is in Kafka, whole.
+    """Return the commit-ts below which every transaction is completely in Kafka.
 
     It is what `endingCommitTs=resolved` means, but known before the read: a job that fails can be repeated with the
     same end. It needs no Spark. No broker is asked for the records of commits before `since`.
@@ -101,7 +101,7 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
 
 
 def commit_range(since: int | None, until: int) -> dict[str, str]:
-    """Return the options of a batch read of the commits from `since` on, and below `until`.
+    """Return the options of a batch read of the commits from `since` up to, but not including, `until`.
 
     Each record of such a commit has a timestamp that is not older than the commit, but for the difference of two
     clocks. So records that are older by a minute are not read.

@@ -1,4 +1,4 @@
-"""The wire formats that are read. A new one is a module or folder of this package and a row of `DECODERS`."""
+"""The supported wire formats. A new one is a module or folder of this package and a row of `DECODERS`."""
 
 from __future__ import annotations
 

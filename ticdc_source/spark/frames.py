@@ -44,7 +44,7 @@ from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 @from_one_frame
 def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **options: OptionValue) -> DataFrame:
-    """Decode TiCDC's messages in a DataFrame: what `format("ticdc")` gives for the same records and options.
+    """Decode TiCDC's messages in a DataFrame, as `format("ticdc")` does for the same records and options.
 
     So the source works behind Spark's own Kafka source, on a bronze table of records, on files and in Spark Connect,
     and on Spark 3.5, which has no Python Data Source API. It runs as `DataFrame.mapInArrow`, without a shuffle.
@@ -134,7 +134,7 @@ def decoded(
 def infer_schema(
     source: DataFrame | Mapping[str, OptionValue] | None = None, /, **options: OptionValue
 ) -> st.StructType:
-    """Return the schema that `decode`, or `format("ticdc")`, gives.
+    """Return the schema that `decode` or `format("ticdc")` would infer.
 
     Args:
         source: a batch DataFrame as for `decode`, which is read once, whole: pass a part of a large table. Or the

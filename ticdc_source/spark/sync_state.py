@@ -41,7 +41,7 @@ class Leftover(NamedTuple):
 
 
 class SyncState:
-    """A folder for what `tables` carries from one micro-batch to the next: watermarks, DDL, types, held-back records.
+    """A folder for what `tables` keeps between micro-batches: watermarks, DDL, types, held-back records.
 
     Use one for each stream, beside its checkpoint, and remove both together. Spark reads and writes the folder as
     Parquet, so any file system that Spark knows will do. A micro-batch that Spark repeats finds what it found before.

@@ -36,7 +36,7 @@ _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
 
 
 class Tables(dict[str, DataFrame]):
-    """The changes of each table of a micro-batch, by the table's name, such as `shop.orders`.
+    """The changes of each table in a micro-batch, by table name, such as `shop.orders`.
 
     If the micro-batch has only DDL for a table, its DataFrame is empty and has only the metadata columns.
 
@@ -110,7 +110,7 @@ def tables(
     known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
-    """Return the typed changes of each table that a micro-batch has, new tables included.
+    """Return the typed changes of each table in a micro-batch, including new tables.
 
     Call it in `foreachBatch`, with the micro-batch of a stream with `outputFormat=record`, or of Spark's Kafka source.
     The micro-batch is fetched once and persisted; one pass over it finds the tables, every column of each, and DDL.
