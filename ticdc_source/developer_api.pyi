@@ -30,7 +30,6 @@ from ticdc_source.options.names import without_secrets as without_secrets
 from ticdc_source.options.options import Options as Options
 from ticdc_source.options.parsers import ParseError as ParseError
 from ticdc_source.options.parsers import duration_ms as duration_ms
-from ticdc_source.options.parsers import one_of as one_of
 from ticdc_source.options.parsers import table_patterns as table_patterns
 from ticdc_source.options.topics import TableFilter as TableFilter
 from ticdc_source.options.topics import parse_table as parse_table

@@ -187,3 +187,13 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
     monkeypatch.setattr(type(spark.catalog), "currentCatalog", lambda _: "other")
     existing_target(spark, name)
     assert described == [name] * 3
+
+
+def test_a_process_does_not_remember_ever_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncs that run one after another have a session each, and what is known belongs to a session and a table."""
+    monkeypatch.setattr(target_module, "_MOST_REMEMBERED", 2)
+    engines = target_module._Remembered().engines
+    for session in ("1", "2", "2", "3"):
+        engines[session, "lake", "t"] = "delta"
+
+    assert list(engines) == [("3", "lake", "t")]

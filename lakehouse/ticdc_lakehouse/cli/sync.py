@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="which tables, such as shop.*"
     )
-    parser.add_argument("--format", type=argument(words), metavar="FORMAT", help="delta or iceberg")
+    parser.add_argument("--format", type=argument(_any_case), metavar="FORMAT", help="delta or iceberg")
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
         "--checkpoint",
@@ -87,6 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and exit")
     what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and exit")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
+
+
+def _any_case(word: str) -> str:
+    return words(word).strip().lower()
 
 
 def checked_patterns(text: str) -> str:

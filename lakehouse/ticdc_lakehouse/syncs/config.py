@@ -204,7 +204,7 @@ class SyncConfig:
         wrong = f"target.format = {self.format!r}: it must be {' or '.join(map(repr, ENGINES))}"
         _refuse_if(self.format not in ENGINES, wrong)
         _refuse_if(
-            bool(self.path) == bool(self.catalog),
+            (self.path is None) == (self.catalog is None) or not (self.path or self.catalog),
             "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
         )
         _refuse_if(

@@ -154,9 +154,16 @@ def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
     def in_context(*given: Any) -> object:
         return context.copy().run(run, *given)  # several threads may run it at once
 
+    def in_one_thread(*given: Any) -> object:
+        return _inheriting(spark, in_context)(*given)  # Spark gives all that run it one object of properties
+
+    return cast("_Run", _inheriting(spark, in_one_thread))
+
+
+def _inheriting(spark: SparkSession | None, run: Callable[..., object]) -> Callable[..., object]:
     # Without a session it would warn that tags are lost. It returns the session itself if threads are not pinned.
     inherit: Any = None if spark is None else inheritable_thread_target(spark)
-    return cast("_Run", inherit(in_context) if callable(inherit) else in_context)
+    return cast("Callable[..., object]", inherit(run)) if callable(inherit) else run
 
 
 def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:

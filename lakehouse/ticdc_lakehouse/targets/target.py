@@ -27,6 +27,7 @@ from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_
 from ticdc_source.developer_api import check_permission
 
 _Own = TypeVar("_Own", bound="Target")
+_What = TypeVar("_What")
 _FACT = "ticdc."  # begins the names of what a commit records
 BATCH_ID = f"{_FACT}batch_id"
 
@@ -112,6 +113,18 @@ class Merged:
     is_commit: bool = False  # one that changes nothing may make no commit
 
 
+_MOST_REMEMBERED = 10_000  # each query has a session of its own, and a process may run one after another
+
+
+class _Memory(dict[tuple[str, str, str], _What]):
+    """What it forgets is read again."""
+
+    def __setitem__(self, key: tuple[str, str, str], what: _What) -> None:
+        if key not in self and len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        super().__setitem__(key, what)
+
+
 class _Remembered:
     """What this process remembers of tables: each call of merge_into opens its target anew."""
 
@@ -119,9 +132,9 @@ class _Remembered:
         # By session, table and writer, the last micro-batch that was committed here, and what names the version of the
         # table after it. It is taken out before a micro-batch and put back after its commit: if anything fails in
         # between, the commits of the table are read.
-        self.batches: dict[tuple[str, str, str], tuple[CommitFacts, str]] = {}
+        self.batches: _Memory[tuple[CommitFacts, str]] = _Memory()
         # By session, catalog and table, the engine, until the table is missed.
-        self.engines: dict[tuple[str, str, str], str] = {}
+        self.engines: _Memory[str] = _Memory()
 
 
 REMEMBERED = _Remembered()
