@@ -1,6 +1,8 @@
 """`ticdc-source export`: rows without Spark, in a file."""
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,4 +84,26 @@ def test_an_error_of_reading_is_none_of_the_file(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(OSError, match="No route to host"):
         main(["export", "--conf", "path=/x", "--to", str(tmp_path / "rows.parquet")])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_full_disk_is_an_error_of_the_file(suffix: str, tmp_path: Path) -> None:
+    """Also where the end of the file, which its writer adds when it is closed, does not fit either."""
+    code = f"""
+import os, resource, signal, sys
+import pyarrow as pa
+from ticdc_source.cli import export
+from ticdc_source.cli.__main__ import main
+
+batch = pa.record_batch({{"id": [os.urandom(100_000)]}})
+export.read_arrow = lambda _: pa.RecordBatchReader.from_batches(batch.schema, iter([batch] * 5))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, 250_000))
+sys.exit(main(["export", "--conf", "path=/x", "--to", {str(tmp_path / f"rows{suffix}")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"--to {tmp_path / f'rows{suffix}'}: " in done.stderr
     assert not list(tmp_path.iterdir())

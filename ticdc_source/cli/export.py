@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,20 @@ def run(arguments: argparse.Namespace) -> int:
     part = to.with_name(f".{to.name}.part")
     rows = 0
     try:
-        with read_arrow(given) as reader, ExitStack() as file:
+        with read_arrow(given) as reader:
             with _writing(to):
-                writer = file.enter_context(_WRITERS[to.suffix](part, reader.schema))
-            for batch in reader:
-                with _writing(to):
-                    writer.write_batch(batch)
-                rows += batch.num_rows
+                writer = _WRITERS[to.suffix](part, reader.schema)
+            try:
+                for batch in reader:
+                    with _writing(to):
+                        writer.write_batch(batch)
+                    rows += batch.num_rows
+            except BaseException:
+                with suppress(OSError):  # a full disk does not take the end of the file either
+                    writer.close()
+                raise
             with _writing(to):
-                file.close()
+                writer.close()
                 part.replace(to)
     finally:
         part.unlink(missing_ok=True)

@@ -59,6 +59,7 @@ _PREFIX = PrefixMatch(
     rb'\{"version":\d+,"database":"([^"\\]*)","table":"([^"\\]*)",(?:"tableID":\d+,)?"type":"(INSERT|UPDATE|DELETE)",',
     marker=b'"type":"',
 )
+_BEGINNING = re.compile(rb'\{\s*"version"\s*:')  # of a message of any kind
 _COMMIT_TS = (
     r'^\{"version":\d+,"database":"[^"\\]*","table":"[^"\\]*",(?:"tableID":\d+,)?"type":"[A-Z]+",'
     r'"commitTs":(?P<n>[1-9]\d{0,17}),'
@@ -153,7 +154,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
     plain = object_bytes(value, Compression())
     if not plain:
         return is_avro(plain_bytes(value, Compression()))
-    return plain.startswith(b'{"version":') and b'"commitTs":' in plain and b'"buildTs":' in plain
+    return _BEGINNING.match(plain) is not None and b'"commitTs"' in plain and b'"buildTs"' in plain
 
 
 class Simple(JSONDecoder):
