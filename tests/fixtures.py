@@ -99,8 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in ("long", "slow"):
             marker = item.get_closest_marker(name)
             if marker is not None and not marker.args:
-                message = f"{item.nodeid}: `{name}` needs a reason"
-                raise pytest.UsageError(message)
+                raise pytest.UsageError(f"{item.nodeid}: `{name}` needs a reason")
             if marker is not None and name == "long":
                 item.add_marker(pytest.mark.slow(*marker.args))
     items.sort(key=lambda item: GROUPS.index(_group(item)))
@@ -133,8 +132,9 @@ def _add_group(item: pytest.Item) -> None:
     else:
         item._nodeid = node_id  # type: ignore[attr-defined]
     if item.nodeid != node_id:
-        message = "pytest keeps node ids elsewhere: pytest-xdist cannot keep the tests of a group together"
-        raise pytest.UsageError(message)
+        raise pytest.UsageError(
+            "pytest keeps node ids elsewhere: pytest-xdist cannot keep the tests of a group together"
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

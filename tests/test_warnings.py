@@ -57,7 +57,7 @@ def failing() -> None:
     try:
         int("x")
     except ValueError as error:
-        raise OptionError("the cause") from error  # noqa: TRY003, EM101
+        raise OptionError("the cause") from error
 
 
 def printed(error: BaseException) -> list[str]:

@@ -412,8 +412,7 @@ def parts_of(text: str) -> list[str]:
     marks = [match[1] for match in _FENCE.finditer(text)]
     names, ends = marks[::2], marks[1::2]
     if None in names or any(ends) or len(names) != len(ends):
-        msg = f"the marks of generated parts do not come in pairs: {marks}"
-        raise ValueError(msg)
+        raise ValueError(f"the marks of generated parts do not come in pairs: {marks}")
     return names
 
 
@@ -425,8 +424,7 @@ def generated(text: str) -> str:
     """
     unknown = set(parts_of(text)) - set(PARTS)
     if unknown:
-        msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
-        raise ValueError(msg)
+        raise ValueError(f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 

@@ -327,8 +327,7 @@ class _Process:
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line or '{"error": "it has ended"}')
         if "error" in answer:
-            message = f"{self.name}: {answer['error']}\n{self._log.read_text()[-3000:]}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"{self.name}: {answer['error']}\n{self._log.read_text()[-3000:]}")
         return answer
 
     def ask(self, verb: str) -> dict[str, Any]:

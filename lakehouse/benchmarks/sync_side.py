@@ -135,8 +135,7 @@ class Side:
                     if read[self.request["topic"]] == ends:
                         return {"batches": reports}
             time.sleep(_POLL_SECONDS)
-        message = f"the topic was not read within {_PATIENCE_SECONDS} s"
-        raise TimeoutError(message)
+        raise TimeoutError(f"the topic was not read within {_PATIENCE_SECONDS} s")
 
     def stop(self) -> dict[str, Any]:
         """Stop the stream."""

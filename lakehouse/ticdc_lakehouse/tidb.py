@@ -60,8 +60,7 @@ class TiDBConfig:
     def __post_init__(self) -> None:
         """Check all that can be checked without TiDB."""
         if self.rows_per_range < 1:
-            msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
-            raise OptionError(msg)
+            raise OptionError(f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more")
         self._session()
 
     def options(self) -> dict[str, str]:
@@ -194,9 +193,7 @@ _TIME_PARTS = ("int", "int", "decimal(18,6)")
 
 def check_tso(at: int) -> None:
     if isinstance(at, bool) or not isinstance(at, int):
-        msg = f"at={at!r}: a TSO is an int"
-        raise OptionError(msg)
+        raise OptionError(f"at={at!r}: a TSO is an int")
     if not _FIRST_TSO <= at <= _LAST_TSO:
         is_ms = f"as milliseconds since the epoch it is the TSO {of_ms(at)} ({at} << 18)" if at in _MILLISECONDS else ""
-        msg = f"at={at} is not a TSO: {is_ms or 'a TSO is milliseconds since the epoch << 18'}"
-        raise OptionError(msg)
+        raise OptionError(f"at={at} is not a TSO: {is_ms or 'a TSO is milliseconds since the epoch << 18'}")

@@ -98,8 +98,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No command connects: whatever comes so far ends as if no broker had answered."""
 
     def refuse(*_: object, **__: object) -> None:
-        msg = "nobody answers"
-        raise KafkaUnavailableError(msg)
+        raise KafkaUnavailableError("nobody answers")
 
     monkeypatch.setattr("ticdc_source.sources.kafka.kafka_python.network_client.NetworkClient", refuse)
     for function in ("probe", "speaks_tls"):

@@ -152,8 +152,7 @@ def test_records_that_are_gone_end_that_part_of_the_search() -> None:
 
     def lossy(wanted: OffsetRange) -> Iterator[Chunk]:
         if wanted.start < 5:
-            msg = "gone"
-            raise DataLossError(msg)
+            raise DataLossError("gone")
         yield from fetch(wanted)
 
     topic.search.fetch = lossy

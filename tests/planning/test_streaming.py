@@ -529,8 +529,7 @@ class DeletedInTheLook(FakeCluster):
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.last.pop(T1, None)
         if T1 in epochs:
-            msg = "Partitions t-1 have been deleted."
-            raise DataLossError(msg)
+            raise DataLossError("Partitions t-1 have been deleted.")
         return super().ends_of_epochs(epochs)
 
 

@@ -116,5 +116,4 @@ def failure_of(query: StreamingQuery) -> str:
         assert query.awaitTermination(60), "has not failed in a minute"
     except PySparkException as error:
         return str(error)
-    message = "has not failed"
-    raise AssertionError(message)
+    raise AssertionError("has not failed")

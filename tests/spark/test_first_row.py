@@ -181,8 +181,7 @@ def test_records_of_all_tables(
             writer.send(broker.bootstrap_servers, name)
         if number in fails:
             fails.clear()
-            msg = "on purpose"
-            raise RuntimeError(msg)
+            raise RuntimeError("on purpose")
 
     reading = stream(name, **given(tidb, tables=f"{DATABASE}.*", outputFormat="record"))
     assert "on purpose" in failure_of(reading.start(take, availableNow=True))

@@ -105,7 +105,7 @@ class Unseen:
 
     @property
     def columns(self) -> list[str]:
-        raise AnalysisException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")  # noqa: EM101 (Spark's)
+        raise AnalysisException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")
 
 
 def test_nothing_need_be_analysed_once_schema_and_protocol_are_given(spark: SparkSession) -> None:
@@ -168,8 +168,7 @@ class Sync:
         self.ddl.append([event.query for events in found.ddl.values() for event in events])
         self.errors.append({name: str(error) for name, error in found.errors.items()})
         if batch_id == self.fails_after:
-            msg = "on purpose"
-            raise RuntimeError(msg)
+            raise RuntimeError("on purpose")
 
     def rows(self, frame: DataFrame) -> list[Row]:
         return frame.collect() if "id" in frame.columns else []

@@ -196,8 +196,7 @@ def move_end(checkpoint: Path, topic: str, old: int, new: int) -> None:
 
 def equal(found: object, expected: object) -> None:
     if found != expected:
-        message = f"found {found!r}, expected {expected!r}"
-        raise AssertionError(message)
+        raise AssertionError(f"found {found!r}, expected {expected!r}")
 
 
 def register(spark: SparkSession) -> None:

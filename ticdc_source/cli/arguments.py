@@ -72,16 +72,16 @@ def words(text: str) -> str:
     except UnicodeEncodeError:  # bytes on the command line that are not UTF-8
         size = 0
     if not 0 < size <= _LONGEST_WORDS or not text.strip():
-        msg = f"expected 1 to {_LONGEST_WORDS} bytes of UTF-8"
-        raise ParseError(msg)
+        raise ParseError(f"expected 1 to {_LONGEST_WORDS} bytes of UTF-8")
     return text
 
 
 def _topics(text: str) -> str:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or not all(map(_TOPIC.fullmatch, names)):
-        msg = "expected names of topics, separated by commas: up to 249 letters, digits, dots, underscores and hyphens"
-        raise ParseError(msg)
+        raise ParseError(
+            "expected names of topics, separated by commas: up to 249 letters, digits, dots, underscores and hyphens"
+        )
     return ",".join(names)
 
 
@@ -92,16 +92,14 @@ def file_path(text: str) -> Path:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        msg = "expected the path of a file"
-        raise ParseError(msg)
+        raise ParseError("expected the path of a file")
     return Path(text)
 
 
 def seconds_between(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
-            msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
-            raise ParseError(msg)
+            raise ParseError(f"expected seconds, from {minimum:g} to {maximum:.0f}")
         return float(text)
 
     return parse
@@ -113,13 +111,11 @@ count = parsers.whole_number(1)
 def _name_and_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        msg = "expected NAME=VALUE, such as --conf kafka.security.protocol=SSL"
-        raise ParseError(msg)
+        raise ParseError("expected NAME=VALUE, such as --conf kafka.security.protocol=SSL")
     try:
         text.encode()
     except UnicodeEncodeError:
-        msg = f"expected UTF-8 as the value of {name.strip()}"
-        raise ParseError(msg) from None
+        raise ParseError(f"expected UTF-8 as the value of {name.strip()}") from None
     return name.strip(), value
 
 
@@ -184,11 +180,10 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
     refuse_unknown(name for name, _ in arguments.conf)
     for name, value in arguments.conf:
         if without_secrets({name: value})[name] == HIDDEN:
-            msg = (
+            raise OptionError(
                 f"--conf {name}: other users of this machine see the arguments of a command. If it is a secret, write "
                 f'it into sync.toml, as "{name}" = {{ env = "NAME" }} under [source], or into a file for --properties'
             )
-            raise OptionError(msg)
         given[f"source.{name}"] = value
     if arguments.bootstrap_servers is not None:
         given["source.kafka.bootstrap.servers"] = arguments.bootstrap_servers
@@ -257,8 +252,7 @@ def _text_of(path: Path) -> str:
         if len(data) <= _LARGEST_PROPERTIES:
             return text
         reason = "it has more than 1 MiB, so it is no file of properties"
-    msg = f"--properties {path}: {reason}"
-    raise OptionError(msg)
+    raise OptionError(f"--properties {path}: {reason}")
 
 
 def given_by_user(options: Mapping[str, str]) -> dict[str, str]:

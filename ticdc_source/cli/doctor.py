@@ -64,8 +64,7 @@ def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
     try:
         from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
     except ImportError as error:
-        msg = f'--spark needs PySpark here ({error}): pip install "ticdc-source[spark]"'
-        raise OptionError(msg) from None
+        raise OptionError(f'--spark needs PySpark here ({error}): pip install "ticdc-source[spark]"') from None
     return diagnose_executors(given)
 
 

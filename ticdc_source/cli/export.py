@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _file(text: str) -> Path:
     path = file_path(text)
     if path.suffix not in _WRITERS or "://" in text:
-        msg = f"expected the path of a local file that ends in {' or '.join(_WRITERS)}"
-        raise ParseError(msg)
+        raise ParseError(f"expected the path of a local file that ends in {' or '.join(_WRITERS)}")
     return path
 
 
@@ -38,12 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file; it takes its name when all rows are there."""
     to: Path = arguments.to
     if not to.parent.is_dir():
-        msg = f"--to {to}: there is no folder {to.parent}"
-        raise OptionError(msg)
+        raise OptionError(f"--to {to}: there is no folder {to.parent}")
     given = options_of(arguments)
     if not {"subscribe", "subscribepattern", "assign", "path", "snapshot"} & {name.lower() for name in given}:
-        msg = "Say what to read: --bootstrap-servers and --subscribe, or --conf path=… or snapshot=only"
-        raise OptionError(msg)
+        raise OptionError("Say what to read: --bootstrap-servers and --subscribe, or --conf path=… or snapshot=only")
     part = to.with_name(f".{to.name}.part")
     rows = 0
     try:
@@ -74,8 +71,7 @@ def _writing(to: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"--to {to}: {error.strerror or error}"
-        raise OptionError(msg) from None
+        raise OptionError(f"--to {to}: {error.strerror or error}") from None
 
 
 def _parquet(path: Path, schema: pa.Schema) -> Any:  # noqa: ANN401 (pyarrow has no types)

@@ -276,8 +276,7 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     given = {name: value for name, value in inspection.options.items() if not name.lower().startswith(_NOT_OF_USERS)}
     prefix = {name.lower(): value for name, value in given.items()}.get("metadatacolumnprefix", "_")
     if re.fullmatch(r"\w*", prefix, re.ASCII) is None:
-        msg = f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores"
-        raise OptionError(msg)
+        raise OptionError(f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores")
     needed = _needed(given, *(table for _, table in tables))
     needed.pop("tables", None)
     subscribe = {"subscribe": topics[0]} if len(topics) == 1 else {}

@@ -60,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     for name in ("interval", "count"):
         if getattr(arguments, name) is not None and not arguments.watch:
-            msg = f"argument --{name}: it needs --watch, without which lag looks once"
-            raise OptionError(msg)
+            raise OptionError(f"argument --{name}: it needs --watch, without which lag looks once")
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     show = output().show_alone if arguments.watch else output().show

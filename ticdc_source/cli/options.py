@@ -30,8 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
             table.add_row((option.name, "cyan"), option.default, _meaning(option))
     if not table:
         near = nearest(arguments.name, [option.name for option in known], 3)
-        msg = f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
-        raise OptionError(msg)
+        raise OptionError(
+            f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
+        )
     output().show(table)
     return 0
 

@@ -87,8 +87,9 @@ def _start(text: str) -> Start:
     except (ValueError, OverflowError):
         at_ms = -1
     if at_ms < 0:
-        msg = "expected earliest, latest, -N, or a time since 1970 in ISO 8601, such as 2026-11-23T08:00:00Z"
-        raise ParseError(msg)
+        raise ParseError(
+            "expected earliest, latest, -N, or a time since 1970 in ISO 8601, such as 2026-11-23T08:00:00Z"
+        )
     return Start(at_ms=at_ms)
 
 
@@ -101,8 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.tables:
         if any(name.lower() == "tables" for name in given):
-            msg = "--tables and --conf tables=… are the same: give one of them"
-            raise OptionError(msg)
+            raise OptionError("--tables and --conf tables=… are the same: give one of them")
         given["tables"] = arguments.tables
     screen = output()
     shown = 0

@@ -438,14 +438,14 @@ def served(port: int) -> Iterator[Registry]:
     try:
         import prometheus_client  # noqa: PLC0415 (only those who use Prometheus need it)
     except ImportError:
-        msg = "Metrics for Prometheus need prometheus-client: pip install 'ticdc-source[prometheus]'"
-        raise OptionError(msg) from None
+        raise OptionError(
+            "Metrics for Prometheus need prometheus-client: pip install 'ticdc-source[prometheus]'"
+        ) from None
     registry: Any = prometheus_client.CollectorRegistry()
     try:
         server, thread = prometheus_client.start_http_server(port, registry=registry)
     except OSError as error:
-        msg = f"Metrics for Prometheus cannot be served on port {port}: {error.strerror}"
-        raise OptionError(msg) from None
+        raise OptionError(f"Metrics for Prometheus cannot be served on port {port}: {error.strerror}") from None
     try:
         yield registry
     finally:

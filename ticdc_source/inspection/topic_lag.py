@@ -323,8 +323,7 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> OffsetJSO
         raise CheckpointError(hidden_location(msg, location)) from None
     sources = [offset for offset in _sources(lines) if any(key.topic in topics for key in offsets_of(offset))]
     if not sources:
-        msg = f"No source of the checkpoint {redacted(location)} reads {', '.join(sorted(topics))}"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"No source of the checkpoint {redacted(location)} reads {', '.join(sorted(topics))}")
     return sources[0]
 
 

@@ -71,11 +71,10 @@ def why_general(native_code: str) -> str | None:
 def refuse_missing(native_code: str) -> None:
     """Raise an OptionError if `nativeCode` requires the native path and it is not there."""
     if native_code == "require" and native is None:
-        msg = (
+        raise OptionError(
             f"nativeCode=require, and {sys.executable} on {platform.node()} has no native path: {_missing}. "
             f"Set nativeCode=auto, or {_HOW}"
         )
-        raise OptionError(msg)
 
 
 def warn_of_missing(native_code: str) -> None:

@@ -39,8 +39,7 @@ def require(cells: Cells, *types: type) -> Sequence[Any]:
     """
     others = set(map(type, cells)) - {type(None), *types}
     if others:
-        msg = f"a JSON {_json_name(others)} where a {_json_name(types)} is expected"
-        raise TypeError(msg)
+        raise TypeError(f"a JSON {_json_name(others)} where a {_json_name(types)} is expected")
     return cells
 
 
@@ -76,8 +75,7 @@ def integers_of_text(arrow: pa.DataType) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         text = text_cells(cells)
         if bytes_of_texts(text).translate(None, b"0123456789-"):  # Arrow would read 0x10 as 16
-            msg = "not an integer"
-            raise ValueError(msg)
+            raise ValueError("not an integer")
         return decimals_of_text(text, arrow) if pa.types.is_decimal(arrow) else text.cast(arrow)
 
     return cast
@@ -143,8 +141,7 @@ def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Maker:
         def cast(cells: Cells) -> pa.Array:
             array = build(cells, arrow)
             if not pc.all(pc.is_finite(array), min_count=0).as_py():  # 1e300 becomes inf in a float
-                msg = f"out of the range of {type_}"
-                raise ValueError(msg)
+                raise ValueError(f"out of the range of {type_}")
             return array
 
         return cast
@@ -166,8 +163,7 @@ def _double(number: float | Decimal) -> float:
     """Convert to a double. An integer that is not the shortest text of a double would lose digits."""
     double = float(number)
     if isinstance(number, int) and abs(number) > 1 << 53 and Decimal(repr(double)) != number:
-        msg = "an integer of which a double loses digits"
-        raise ValueError(msg)
+        raise ValueError("an integer of which a double loses digits")
     return double
 
 
@@ -179,8 +175,7 @@ def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
     """Make bit(1) a boolean, and longer ones a signed integer of 64 bits (bit 63 in two's complement)."""
     if type_.length == 1:
         if not set(numbers) <= {0, 1, None}:
-            msg = "more than one bit in a BIT(1)"
-            raise ValueError(msg)
+            raise ValueError("more than one bit in a BIT(1)")
         return pa.array([None if n is None else n == 1 for n in numbers], pa.bool_())
     try:
         array = pa.array(numbers, pa.int64())

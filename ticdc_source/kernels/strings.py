@@ -108,15 +108,13 @@ def _enum_label(labels: tuple[str, ...], index: int) -> str:
     if index == 0:  # MySQL's value for what was invalid when it was written
         return ""
     if not 0 < index <= len(labels):
-        msg = f"member {index} of an enum with {len(labels)} labels"
-        raise ValueError(msg)
+        raise ValueError(f"member {index} of an enum with {len(labels)} labels")
     return labels[index - 1]
 
 
 def _set_labels(labels: tuple[str, ...], mask: int) -> str:
     if not 0 <= mask < 1 << len(labels):
-        msg = f"mask {mask} of a set with {len(labels)} labels"
-        raise ValueError(msg)
+        raise ValueError(f"mask {mask} of a set with {len(labels)} labels")
     return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
 
 
@@ -159,8 +157,7 @@ def _member_wires(
 def _labels(type_: ColumnType, settings: Settings) -> Kernel:
     """Read the labels of ENUM and SET."""
     if type_.labels is None:
-        msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
-        raise SchemaError(msg)
+        raise SchemaError(f"{type_} comes as text, and its labels are not known: it can be read as string")
     return _texts(type_, settings)
 
 
@@ -183,24 +180,21 @@ def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
 def _no_member(label: str) -> int:
     """Return 0 for the empty text: MySQL writes it for a value that was invalid."""
     if label:
-        msg = f"{label!r} is not among the labels"
-        raise ValueError(msg)
+        raise ValueError(f"{label!r} is not among the labels")
     return 0
 
 
 def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     def parse(cell: str) -> list[float]:
         if len(cell) < 2 or cell[0] != "[" or cell[-1] != "]":  # noqa: PLR2004 (two brackets)
-            msg = "not a vector"
-            raise ValueError(msg)
+            raise ValueError("not a vector")
         body = cell[1:-1].strip()
         return [float(part) for part in body.split(",")] if body else []
 
     def cast(cells: Cells) -> pa.Array:
         array = pa.array([None if c is None else parse(c) for c in require(cells, str)], FLOATS)
         if not pc.all(pc.is_finite(array.values), min_count=0).as_py():
-            msg = "a number that a float does not hold"
-            raise ValueError(msg)
+            raise ValueError("a number that a float does not hold")
         return array
 
     return cast

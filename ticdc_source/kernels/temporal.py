@@ -48,14 +48,14 @@ def _real_date(cell: str | None, settings: Settings) -> str | None:
         return None
     match = _DATE.fullmatch(cell)
     if match is None:
-        msg = "not a date"
-        raise ValueError(msg)
+        raise ValueError("not a date")
     try:
         datetime.date(int(match[1]), int(match[2]), int(match[3]))
     except ValueError:
         if settings.zero_date == "fail":
-            msg = "a zero or invalid date; zeroDate=null reads it as NULL, a schemaHint of string keeps its text"
-            raise ValueError(msg) from None
+            raise ValueError(
+                "a zero or invalid date; zeroDate=null reads it as NULL, a schemaHint of string keeps its text"
+            ) from None
         return None
     return cell
 
@@ -88,8 +88,7 @@ def _times_of_text(_type: ColumnType, _settings: Settings) -> Kernel:
 def _microseconds(text: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
-        msg = "not a time"
-        raise ValueError(msg)
+        raise ValueError("not a time")
     sign, hours, minutes, seconds, fraction = match.groups()
     total = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
     return -total if sign else total

@@ -121,16 +121,14 @@ def _value(item: object, keys: dict[str, int]) -> bytes:
                 ids.append(keys.setdefault(name, len(keys)))
                 parts.append(_value(member, keys))
             if len(set(ids)) < len(ids):
-                msg = "a key twice in one object, which VARIANT does not have"
-                raise ValueError(msg)
+                raise ValueError("a key twice in one object, which VARIANT does not have")
             names = [name.encode("utf-16-be") for name, _ in item]
             order = sorted(range(len(names)), key=names.__getitem__)  # as Java sorts
             return _container(_OBJECT, parts, order, [ids[index] for index in order])
         case list():
             parts = [_value(member, keys) for member in item]
             return _container(_ARRAY, parts, range(len(parts)), ())
-    msg = f"a JSON {type(item).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"a JSON {type(item).__name__}")
 
 
 def _metadata(keys: Mapping[str, int]) -> bytes:
@@ -144,8 +142,7 @@ def _metadata(keys: Mapping[str, int]) -> bytes:
 
 
 def _no_constant(name: str) -> None:
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{name} is not JSON")
 
 
 def variant_of(text: str) -> tuple[bytes, bytes]:
@@ -164,8 +161,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
         raise ValueError(TOO_DEEP) from None
     metadata = _metadata(keys)
     if len(value) > _LIMIT or len(metadata) > _LIMIT:
-        msg = "more than the 16 MiB that a VARIANT holds"
-        raise ValueError(msg)
+        raise ValueError("more than the 16 MiB that a VARIANT holds")
     return value, metadata
 
 

@@ -107,8 +107,7 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
     if wire is None:
         if category == "string":
             return Reading(lambda cells: plain_text(cells, settings))
-        msg = f"type {type_} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"type {type_} is not supported")
     if target == VARIANT and type_.name == "json":
         read = wire.text(type_, settings._replace(invalid_utf8="fail"))
         return Reading(lambda cells: variants(read(cells)), wire.arrays)
@@ -124,8 +123,7 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
         return Reading(wire.text(type_, settings), wire.arrays, wire.text_cast)
     if not convertible(type_.arrow, target):
         allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(type_.arrow), ())}))
-        msg = f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}")
     natural = wire.natural(type_, settings)
     return Reading(lambda cells: convert(natural(cells), target), wire.arrays)
 
@@ -181,8 +179,7 @@ def number_text(number: Decimal) -> str:
         ValueError: it is far beyond the range of a double: its zeros might not fit the memory.
     """
     if abs(number.adjusted()) > _MOST_EXPONENT:
-        msg = f"a number far beyond the range of a double: {number!s:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"a number far beyond the range of a double: {number!s:.40}")
     return format(number, "f")
 
 
@@ -222,8 +219,7 @@ def decoded(value: bytes, settings: Settings) -> str:
     except UnicodeDecodeError:
         if settings.invalid_utf8 == "replace":
             return _BAD_BYTE.sub("\ufffd", value.decode(errors="surrogateescape"))
-        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
-        raise ValueError(msg) from None
+        raise ValueError("not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte") from None
 
 
 def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -238,8 +234,7 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     if category == "boolean":
         truth = pc.equal(array, 1)
         if not pc.all(pc.or_(truth, pc.equal(array, 0)), min_count=0).as_py():
-            msg = "a value other than 0 and 1 cannot be read as boolean"
-            raise ValueError(msg)
+            raise ValueError("a value other than 0 and 1 cannot be read as boolean")
         return truth
     if source == "decimal" and category in ("float", "double"):  # the number of a BIT: 64 of them are an error
         array = array.cast(pa.int64())
@@ -264,8 +259,7 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     if longest + target.scale <= DECIMAL_MAX and b"e" not in written and b"E" not in written:
         return text.cast(target)
     if written.translate(None, b"0123456789+-.eE"):  # Decimal would read " 1_0" as 10, which Arrow refuses
-        msg = "not a decimal"
-        raise ValueError(msg)
+        raise ValueError("not a decimal")
     # `number_text` refuses the exponents at which Arrow overflows its stack.
     numbers = [None if cell is None else Decimal(number_text(Decimal(cell))) for cell in text.to_pylist()]
     return pa.array(numbers, target)

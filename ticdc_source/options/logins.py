@@ -86,11 +86,11 @@ class TLSSettings:
             ("keystore", self.certfile, (self.keystore_key_pem, self.keystore_chain_pem)),
         ):
             if file is not None and texts.count(None) < len(texts):
-                msg = f"kafka.ssl.{store}.location and certificates given as text exclude each other"
-                raise OptionError(msg)
+                raise OptionError(f"kafka.ssl.{store}.location and certificates given as text exclude each other")
         if (self.keystore_key_pem is None) != (self.keystore_chain_pem is None):
-            msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
-            raise OptionError(msg)
+            raise OptionError(
+                "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,20 +298,18 @@ def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
     """
     mechanism = given.mechanism
     if mechanism not in _MECHANISMS:
-        msg = (
+        raise OptionError(
             f"Option 'kafka.sasl.mechanism' must be one of {', '.join(_MECHANISMS)} with "
             f"kafka.security.protocol={protocol}"
         )
-        raise OptionError(msg)
     for option, (its_mechanism, classes) in _CLASSES.items():
         name = getattr(given, option.replace(".", "_"))
         if name is not None and (mechanism != its_mechanism or _last(name) not in classes):
             choice = f"there is only {' or '.join(classes)} here" if mechanism == its_mechanism else "leave it out"
-            msg = (
+            raise OptionError(
                 f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
                 f"{choice}"
             )
-            raise OptionError(msg)
     entries = {} if given.jaas_config is None else _entries(given.jaas_config.reveal(), mechanism)
     if mechanism in _WITH_PASSWORD:
         return _password(entries, given, mechanism)
@@ -330,31 +328,27 @@ def _password(entries: Mapping[str, str], given: SASLSettings, mechanism: str) -
     username, password = given.plain_username, given.plain_password
     if given.jaas_config is not None:
         if "username" not in entries or "password" not in entries:
-            msg = f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}")
         username, password = entries["username"], Secret(entries["password"])
     if username is None or password is None:
-        msg = f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}"
-        raise OptionError(msg)
+        raise OptionError(f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}")
     return PasswordLogin(mechanism=mechanism, username=username, password=password)
 
 
 def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -> EndpointLogin:
     endpoint = given.oauthbearer_token_endpoint_url
     if endpoint is None:
-        msg = (
+        raise OptionError(
             "kafka.sasl.mechanism=OAUTHBEARER needs the option 'kafka.sasl.oauthbearer.token.endpoint.url': where to "
             "ask for tokens"
         )
-        raise OptionError(msg)
     secret = given.oauthbearer_client_credentials_client_secret or Secret(entries.get("clientSecret", ""))
     client_id = given.oauthbearer_client_credentials_client_id or entries.get("clientId", "")
     if not endpoint.startswith("file:") and not (client_id.strip() and secret.reveal().strip()):
-        msg = (
+        raise OptionError(
             f"kafka.sasl.mechanism=OAUTHBEARER needs the option '{_JAAS}' ({_OAUTH_FORM}), or "
             "'kafka.sasl.oauthbearer.client.credentials.client.id' and '….client.secret'"
         )
-        raise OptionError(msg)
     extensions = {name[len(_EXTENSION) :]: text for name, text in entries.items() if name.startswith(_EXTENSION)}
     tls = {name: text for name, text in entries.items() if name.startswith("ssl.")}
     _refuse_unknown(
@@ -362,16 +356,14 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
         (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"),
     )
     if not tls.keys() <= _TLS_ENTRIES.keys():
-        msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location")
     for name, value in extensions.items():
         # RFC 7628, and Java's client: letters, and nothing that ends a pair.
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
-            msg = (
+            raise OptionError(
                 f"Option '{_JAAS}': an entry {_EXTENSION}… is no SASL extension: its name must be of the letters A to "
                 "Z and a to z, and not auth; its value of printable ASCII characters"
             )
-            raise OptionError(msg)
     rows = ((_TLS_ENTRIES[name], text, f"{_JAAS}', entry '{name}") for name, text in tls.items())
     return EndpointLogin(
         endpoint=endpoint,
@@ -387,10 +379,9 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
 
 def _msk(entries: Mapping[str, str], protocol: str, times: LoginTimes) -> MSKLogin:
     if protocol != "SASL_SSL":
-        msg = (
+        raise OptionError(
             "A login with AWS's IAM needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
         )
-        raise OptionError(msg)
     _refuse_unknown(entries, _MSK_ENTRIES, _MSK_WITHOUT_EFFECT)
     given = {field: entries[name] for name, field in _MSK_ENTRIES.items() if entries.get(name)}
     return MSKLogin(**given, times=times)
@@ -400,8 +391,9 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
     _refuse_unknown(entries, _KERBEROS_ENTRIES, _KERBEROS_WITHOUT_EFFECT)
     services = {name for name in (entries.get("serviceName"), given.kerberos_service_name) if name is not None}
     if len(services) > 1:
-        msg = f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
+        )
     login = KerberosLogin(service=next(iter(services), KerberosLogin().service), domain=given.kerberos_domain_name)
     if given.jaas_config is None:
         return login
@@ -412,12 +404,12 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
     # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
     if uses_keytab:
         if not keytab or principal is None:
-            msg = f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal")
         return replace(login, principal=principal, keytab=_path(keytab))
     if not uses_cache:
-        msg = f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
+        )
     return replace(login, principal=principal, ticket_cache=_path(entries.get("ticketCache", "")) or None)
 
 
@@ -431,8 +423,9 @@ def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effe
             # The name is a word of the text: an unquoted secret could be one.
             is_name = re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name)
             shown = f" '{name}'" if is_name else ""
-            msg = f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
+            )
 
 
 def _entries(jaas: str, mechanism: str) -> dict[str, str]:
@@ -444,17 +437,16 @@ def _entries(jaas: str, mechanism: str) -> dict[str, str]:
         if flag.lower() in _FLAGS and are_words and len(keys) == len(values) and equals == [(True, "=")] * len(keys):
             _check_module(_last(name), mechanism)
             return {key: value for (_, key), (_, value) in zip(keys, values, strict=True)}
-    msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
-    raise OptionError(msg)
+    raise OptionError(f"Option '{_JAAS}' is not of the form: {_FORM}")
 
 
 def _check_module(name: str, mechanism: str) -> None:
     if name not in _MODULES:
-        msg = f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
+        )
     if mechanism not in _MODULES[name]:
-        msg = f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}")
 
 
 def _tokens(text: str) -> list[tuple[bool, str]] | None:

@@ -76,8 +76,7 @@ def refuse_misspelt(given: Iterable[str]) -> None:
             continue
         meant = _meant(lowered)
         if meant is not None:
-            msg = f"Unknown option '{name}'; did you mean '{meant}'?"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; did you mean '{meant}'?")
 
 
 def refuse_unknown(given: Iterable[str]) -> None:
@@ -88,8 +87,7 @@ def refuse_unknown(given: Iterable[str]) -> None:
     """
     for name in sorted(given):
         if not is_option(name) and not name.lower().startswith(_PREFIX):
-            msg = f"Unknown option '{name}'; {_hint_of(name.lower())}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; {_hint_of(name.lower())}")
 
 
 def _hint_of(lowered: str) -> str:
@@ -113,8 +111,7 @@ def warn_of_unknown(options: Options) -> None:
             continue
         hint = _hint_of(name)
         if options.strict_options:
-            msg = f"Unknown option '{name}'; {hint}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; {hint}")
         warn(f"Unknown option '{name}' is ignored; {hint}")
 
 

@@ -71,8 +71,7 @@ class Option:
         except ParseError as error:
             raise OptionError(error.of(name, None if self.secret or name.startswith(_KAFKA) else text)) from None
         except ValueError as error:  # Python's, of a number with thousands of digits
-            msg = f"Option '{name}': {error}"
-            raise OptionError(msg) from None
+            raise OptionError(f"Option '{name}': {error}") from None
 
 
 class Scope(NamedTuple):

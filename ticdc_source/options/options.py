@@ -69,8 +69,7 @@ class Options(OptionTable):
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         rows = [row for row in OPTIONS if options.is_given(row.name)]
         for name, why in _refused(options, rows):
-            msg = f"Option '{name}'{why}"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{name}'{why}")
         if options.has_initial_snapshot:
             _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
         elif from_kafka and not options.is_snapshot and options.path is None:
@@ -118,17 +117,17 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
         if options.output_format not in outputs:
             in_json = options.output_format == "event" and outputs == TYPED
             instead = _ROWS_ARE_WHOLE if in_json else "Leave it out, or choose another outputFormat"
-            msg = (
+            raise OptionError(
                 f"Option '{row.name}' applies to outputFormat={', '.join(outputs)}, not to {options.output_format}. "
                 f"{instead}"
             )
-            raise OptionError(msg)
     batch, stream = ([row.name for row in given if row.only == kind] for kind in ("batch", "stream"))
     if options.ending_commit_ts == "resolved":
         batch.append("endingCommitTs=resolved")
     if batch and stream:
-        msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
+        )
 
 
 def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, str]]:
@@ -152,46 +151,39 @@ def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, s
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
     """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
     if options.tidb_ssl_ca is not None and options.tidb_ssl_mode in ("disabled", "preferred", "required"):
-        msg = (
+        raise OptionError(
             f"Option 'tidb.ssl.ca': tidb.ssl.mode={options.tidb_ssl_mode} checks no certificate. Set verify_ca or "
             "verify_identity, or leave 'tidb.ssl.ca' out"
         )
-        raise OptionError(msg)
     of_tidb = [row.name for row in given if row.name.startswith("tidb.")]
     if not of_tidb or options.snapshot != "off":
         return
     if options.tidb_url is None:
-        msg = f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server")
     if not options.is_typed:
-        msg = (
+        raise OptionError(
             "Option 'tidb.url': beside messages TiDB tells typed columns, and "
             f"outputFormat={options.output_format} has none; 'tableDDL' gives types to JSON"
         )
-        raise OptionError(msg)
 
 
 def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     if not options.kafka.get("bootstrap.servers", "").strip():
-        msg = (
+        raise OptionError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "
             "sink it is 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
             "VIEW, or spark.read.option(…))"
         )
-        raise OptionError(msg)
     if options.commit_group_offsets and not options.kafka.get("group.id"):
-        msg = "Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to"
-        raise OptionError(msg)
+        raise OptionError("Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to")
     choices = {"subscribe": options.subscribe, "subscribePattern": options.subscribe_pattern, "assign": options.assign}
     chosen = [name for name, value in choices.items() if value is not None]
     if len(chosen) != 1:
         begin = "Only one of the following options can" if chosen else "One of the following options must"
         end = f"Given: {', '.join(chosen)}." if chosen else "The command 'ticdc-source options' lists all."
-        msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
-        raise OptionError(msg)
+        raise OptionError(f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}")
     for row in given:
         if "topics" not in row.scope.uses:
             of_rows = "snapshot" in row.scope.uses
             needs = "rows of TiDB (option 'snapshot')" if of_rows else "files of a storage sink ('path')"
-            msg = f"Option '{row.name}' is for {needs}; topics of Kafka do not need it"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{row.name}' is for {needs}; topics of Kafka do not need it")

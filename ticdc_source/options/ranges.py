@@ -74,25 +74,22 @@ def validate(options: Options, *, streaming: bool) -> None:
     """
     if options.is_snapshot:
         if streaming:
-            msg = (
+            raise OptionError(
                 "snapshot=only is supported only in batch reads: a table as of a moment does not go on. A stream has "
                 "snapshot=initial, and the topics of a changefeed"
             )
-            raise OptionError(msg)
         return
     if options.has_initial_snapshot and not streaming:
-        msg = (
+        raise OptionError(
             "snapshot=initial is supported only in streams (spark.readStream). In a batch, read the rows with "
             "snapshot=only, then the changes with startingCommitTs = their _commit_version + 1"
         )
-        raise OptionError(msg)
     chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:
         for name in (row.name for row in OPTIONS if row.only == "batch" and options.is_given(row.name)):
             unit = "timestamp" if "Timestamp" in name else "offset"
-            msg = f"ending {unit} not valid in streaming queries (option '{name}')"
-            raise OptionError(msg)
+            raise OptionError(f"ending {unit} not valid in streaming queries (option '{name}')")
     else:
         end = end_spec(options)
         _refuse_in_batch(start, LATEST, "starting offset", "startingOffsets")
@@ -176,30 +173,26 @@ def _moment(ms: int) -> str:
 def _refuse_in_batch(spec: OffsetSpec, refused: int, name: str, name_by_partition: str) -> None:
     word = "latest" if refused == LATEST else "earliest"
     if spec == refused:
-        msg = f"{name} can't be {word} for batch queries on Kafka"
-        raise OptionError(msg)
+        raise OptionError(f"{name} can't be {word} for batch queries on Kafka")
     for topic_partition, position in spec.items() if isinstance(spec, Mapping) else ():
         if position == refused:
-            msg = f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka"
-            raise OptionError(msg)
+            raise OptionError(f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka")
 
 
 def _compare(starts: Mapping[TopicPartition, Position], ends: Mapping[TopicPartition, Position]) -> None:
     if starts.keys() != ends.keys():
-        msg = (
+        raise OptionError(
             "The specified start offset and end offset should have the same topic-partitions. "
             f"Topic-partitions for start offset: {_listed(starts)}, topic-partitions for end offset: "
             f"{_listed(ends)}."
         )
-        raise OptionError(msg)
     for topic_partition, start in starts.items():
         end = ends[topic_partition]
         if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
-            msg = (
+            raise OptionError(
                 f"The specified start offset {start} is greater than the end offset {end} for topic "
                 f"{topic_partition.topic} partition {topic_partition.partition}."
             )
-            raise OptionError(msg)
 
 
 def by_partition(
@@ -217,12 +210,11 @@ def by_partition(
         kind, hint = "", ". Use -1 for latest, -2 for earliest."
         if any(isinstance(position, Moment) for position in spec.values()):
             kind, hint = "timestamp based ", ", or you didn't specify all the partitions."
-        msg = (
+        raise OptionError(
             f"Partitions specified for Kafka {kind}{side} offsets don't match what are assigned. Maybe topic "
             f"partitions are created or deleted while the query is running{hint} Specified: {_listed(spec)} "
             f"Assigned: {_listed(assigned)}"
         )
-        raise OptionError(msg)
     return {topic_partition: spec[topic_partition] for topic_partition in assigned}
 
 

@@ -66,15 +66,17 @@ def topic_choice(options: Options) -> TopicChoice:
             read is one of files.
     """
     if options.path is not None:
-        msg = "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
-        raise OptionError(msg)
+        raise OptionError(
+            "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
+        )
     if options.assign is not None:
         return _assign(options.assign)
     if options.subscribe is not None:
         topics = tuple(dict.fromkeys(name.strip() for name in options.subscribe.split(",") if name.strip()))
         if not topics:
-            msg = f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
-            raise OptionError(msg)
+            raise OptionError(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
+            )
         return Subscribe(topics)
     return SubscribePattern(_pattern(options.subscribe_pattern))
 
@@ -82,8 +84,7 @@ def topic_choice(options: Options) -> TopicChoice:
 def _assign(given: PartitionLists) -> Assign:
     partitions = {TopicPartition(topic, partition) for topic in given for partition in given[topic]}
     if not partitions:
-        msg = f"No topicpartitions to assign as specified value for option 'assign' is '{given}'"
-        raise OptionError(msg)
+        raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{given}'")
     return Assign(tuple(sorted(partitions)))
 
 
@@ -95,8 +96,9 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     are rewritten here. Python has no intersections of character classes (`[a-z&&[^x]]`): they are refused.
     """
     if text is None or not text.strip():
-        msg = f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
+        )
     written = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text.strip(), flags=re.DOTALL)
     written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)
     try:
@@ -105,8 +107,9 @@ def _pattern(text: str | None) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(written)
     except (re.error, FutureWarning) as error:
-        msg = f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
-        raise OptionError(msg) from None
+        raise OptionError(
+            f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,11 +291,10 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
         missing = _missing(field, arrays[column])
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
             chunk = rows.chunk
-            msg = (
+            raise SchemaError(
                 f"Column {missing} is NOT NULL in the schema that was given, and has NULL in a row of "
                 f"{chunk.topic}-{chunk.partition}, offsets {chunk.offsets[0]} to {chunk.offsets[-1]}"
             )
-            raise SchemaError(msg)
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
 

@@ -157,8 +157,10 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
     if lacks.true_count:
         first = pc.index(lacks, value=True).as_py()
         address = rows.chunk.address(rows.positions[first].as_py())
-        msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
-        raise DecodeError(msg, address)
+        raise DecodeError(
+            "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used",
+            address,
+        )
     keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
     return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
@@ -187,11 +189,10 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
         return
     state.destructive.add(event.identity)
     if spec.on_destructive_ddl == "fail":
-        msg = (
+        raise DataLossError(
             f"{reason} ({where}, commit-ts {event.commit_ts}). Read on with onDestructiveDDL=warn; then do the same to "
             "the rows with a smaller _commit_version in what this feed is applied to"
         )
-        raise DataLossError(msg)
     if spec.on_destructive_ddl == "warn" and spec.layout.output != "event":
         _log.warning("onDestructiveDDL: %s (%s)", reason, where)
 
@@ -211,8 +212,7 @@ def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> lis
         ]
     first: DecodeError = corrupt[0].error
     if spec.mode == "FAILFAST":
-        msg = f"{first.reason}. {_OTHER_MODES}"
-        raise type(first)(msg, first.address)
+        raise type(first)(f"{first.reason}. {_OTHER_MODES}", first.address)
     if not state.counters.dropped:
         _log.warning("mode=DROPMALFORMED: %s", first)
     state.counters.dropped += len(corrupt)

@@ -270,8 +270,7 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
     columns = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
     if columns["value"] is None:
         listed = ", ".join(by_name.values())
-        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}"
-        raise SchemaError(msg)
+        raise SchemaError(f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}")
     return {name: column for name, column in columns.items() if column is not None}
 
 
@@ -345,11 +344,10 @@ def check_column(name: str, arrow: pa.DataType, wanted: pa.Field) -> None:
         SchemaError: it has another type.
     """
     if not _TYPES[wanted.name](arrow):
-        msg = (
+        raise SchemaError(
             f"Column {name} has the type {spark_name(arrow)}; as a record's {wanted.name} it must be "
             f"{spark_name(wanted.type)}"
         )
-        raise SchemaError(msg)
 
 
 def _as_records(rows: pa.StructArray, columns: Mapping[str, str]) -> pa.RecordBatch:

@@ -197,11 +197,10 @@ def events_of_one_table(
         if state.table is None:
             state.table = table
         if not table.is_same(state.table):
-            msg = (
+            raise SchemaError(
                 f"a second table, {table}, beside {state.table}: a read returns the rows of one table. "
                 f"Choose one: .option('tables', '{state.table}') ({table_events.address(0)})"
             )
-            raise SchemaError(msg)
         chosen.append(table_events)
     if len(chosen) > 1:  # the same table, spelled in different letter cases
         return merged(chosen)

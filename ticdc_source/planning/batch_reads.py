@@ -85,8 +85,7 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
     """
     for name in options:
         if name.lower() in ("startingcommitts", "endingcommitts"):
-            msg = f"Option '{name}' does not go with complete_until(): give its result to commit_range()"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{name}' does not go with complete_until(): give its result to commit_range()")
     parsed = batch_options({**options, **_start(since)})
     with KafkaCluster(parsed) as cluster:
         ranges = cluster.resolve_ranges()
@@ -118,8 +117,7 @@ def commit_range(since: int | None, until: int) -> dict[str, str]:
         ```
     """
     if since is not None and until < since:
-        msg = f"commit_range({since}, {until}): a job cannot end before the one that precedes it"
-        raise OptionError(msg)
+        raise OptionError(f"commit_range({since}, {until}): a job cannot end before the one that precedes it")
     start = {} if since is None else {"startingCommitTs": str(since)}
     return {**_start(since), **start, "endingCommitTs": str(until)}
 

@@ -46,14 +46,14 @@ def frame_options(given: Mapping[str, str]) -> Options:
     names = (option.name for option in OPTIONS if options.is_given(option.name))
     refused = kafka + [name for name in names if not applies_to_frames(name)]
     if refused:
-        msg = f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
+        )
     if options.ending_commit_ts == "resolved":
-        msg = (
+        raise OptionError(
             "endingCommitTs=resolved is not supported for the records of a DataFrame, which need not be all: give the "
             "commit-ts, such as the smallest over the topic partitions of their largest _watermark_ts"
         )
-        raise OptionError(msg)
     warn_of_unknown(options)
     warn_of_implausible_times(options)
     warn_of_missing(options.native_code)
@@ -117,11 +117,10 @@ def schema_of_sample(
     if not options.is_typed:
         return format_schema(options)
     if sample is None or not (sample.scanned or sample.table_ddl):
-        msg = (
+        raise SchemaError(
             "The DataFrame has no record: the schema cannot be inferred. Give it as `schema`, and the options "
             "'protocol' and 'tables'"
         )
-        raise SchemaError(msg)
     table = infer_table(sample)
     return read_schema(table, sample.decoder, options, earlier, sample.definitions)
 

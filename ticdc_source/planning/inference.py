@@ -408,13 +408,12 @@ def infer_table(sample: Sample) -> TableSchema:
     names = list(first_spellings(spellings).values())
     if len(names) > 1:
         listed = ", ".join(map(str, names))
-        msg = (
+        raise OptionError(
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
             "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a "
             "micro-batch' in the documentation)"
         )
-        raise OptionError(msg)
     if not names:
         declared = _declared_table(
             sample.decoder, sample.tables, sample.ddl if sample.whole else (), sample.definitions, sample.table_ddl

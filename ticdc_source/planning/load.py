@@ -59,8 +59,7 @@ def stream_options(given: Mapping[str, str]) -> Options:
     options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
     if options.ending_commit_ts == "resolved":
-        msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
-        raise OptionError(msg)
+        raise OptionError("endingCommitTs=resolved is supported only in batch reads: a stream has no end")
     return options
 
 

@@ -80,8 +80,9 @@ def read_partition(
     if context.protocol is None:
         if not _has_records(partition.ranges, options):
             return
-        msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
-        raise SchemaError(msg)
+        raise SchemaError(
+            "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
+        )
     spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
     topics = {each.topic for each in partition.ranges}

@@ -357,11 +357,10 @@ def _refuse_other_names(context: ReadContext, protocol: str | None) -> None:
         return
     other = [name for name in (*context.table, *context.columns) if sent_name(name) != name]
     if other:
-        msg = (
+        raise OptionError(
             f"Table {context.table}: {protocol} writes the name {other[0]} as {sent_name(other[0])}, so what TiDB "
             "tells does not fit these messages. Leave 'tidb.url' out, and give 'tableDDL' what SHOW CREATE TABLE prints"
         )
-        raise OptionError(msg)
 
 
 def _warn_of_checksums(protocol: str | None, options: Options) -> None:

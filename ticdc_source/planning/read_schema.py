@@ -153,11 +153,10 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
     fields += _set_aside(options)
     twice = _first_repeated(fields)
     if twice is not None:
-        msg = (
+        raise OptionError(
             f"outputFormat={options.output_format} has two columns {twice.name}: choose another "
             "'metadataColumnPrefix', 'columnNameOfCorruptRecord' or 'rescuedDataColumn'"
         )
-        raise OptionError(msg)
     return pa.schema(fields)
 
 
@@ -210,18 +209,16 @@ def _choice(column: Column, hint: pa.DataType | None, table: TableSchema, option
     if not column.type.is_supported:
         if hint == pa.string():
             return _Choice(hint)
-        msg = f"{where}: type {column.type} is not supported; {string_hint(column.name)}"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"{where}: type {column.type} is not supported; {string_hint(column.name)}")
     natural = column.type.arrow
     if hint is not None:
         if not column.is_readable_as(hint):
             categories = sorted({"string"}.union(*(CONVERSIONS.get(category_of(each), ()) for each in column.readings)))
             allowed = ", ".join(_CATEGORY_NAMES.get(category, category) for category in categories)
-            msg = (
+            raise SchemaError(
                 f"{where}: {seen_type(column)} cannot be read as {spark_name(hint)} without loss; it can be read as "
                 f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
             )
-            raise SchemaError(msg)
         return _Choice(hint)
     if column.conflict:
         why = "its versions have types of different kinds, and MySQL's text holds all of them"
@@ -279,8 +276,9 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
         if name not in columns:
             near = nearest(name, columns)
             hint = f"; did you mean '{columns[near[0]]}'?" if near else "."
-            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
+            )
 
 
 def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
@@ -295,14 +293,12 @@ def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: 
     }
     twice = _first_repeated(metadata)
     if twice is not None:
-        msg = f"Option '{own[twice.name.lower()][0]}': {twice.name} is a metadata column's name too"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{own[twice.name.lower()][0]}': {twice.name} is a metadata column's name too")
     for field in data:
         if field.name.lower() in taken:
             option, example = own.get(field.name.lower(), ("metadataColumnPrefix", "_ticdc_"))
-            msg = (
+            raise OptionError(
                 f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
                 f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
                 f"'{example}')"
             )
-            raise OptionError(msg)

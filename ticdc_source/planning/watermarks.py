@@ -79,8 +79,9 @@ def resolved_until(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder
     if missing or not marks:
         need = decoder.facts.watermarks_need
         advice = "wait for the first one, or widen the range" if need is None else f"TiCDC writes them only with {need}"
-        msg = f"endingCommitTs=resolved: no watermark in the range of {listed(missing) or 'the topics'}; {advice}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"endingCommitTs=resolved: no watermark in the range of {listed(missing) or 'the topics'}; {advice}"
+        )
     slowest = min(marks, key=lambda each: marks[each])
     _log.info("endingCommitTs=resolved is %d, the watermark of %s", marks[slowest], slowest)
     return marks[slowest]
@@ -207,8 +208,7 @@ class Progress:
         try:
             saved = loads(text)
             if saved["version"] != _VERSION:
-                msg = f"It has version {saved['version']}, and this release writes version {_VERSION}"
-                raise CheckpointError(msg)
+                raise CheckpointError(f"It has version {saved['version']}, and this release writes version {_VERSION}")
             return cls(
                 batch_id=int(saved["batch_id"]),
                 watermarks={TopicPartition(topic, partition): mark for topic, partition, mark in saved["watermarks"]},
@@ -219,5 +219,4 @@ class Progress:
                 column_types={name: dict(columns) for name, columns in saved.get("column_types", {}).items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"
-            raise CheckpointError(msg) from None
+            raise CheckpointError(f"It is not what a SyncState writes: {type(error).__name__}: {error}") from None

@@ -106,15 +106,15 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
-        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
-        raise OptionError(msg)
+        raise OptionError(
+            f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
+        )
     if seen:
         return next(iter(seen))
     if unknown is not None:
         where, value = unknown
         reads = f"this version reads {', '.join(OF_MESSAGES)}"
-        msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
-        raise OptionError(msg)
+        raise OptionError(f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})")
     return None
 
 

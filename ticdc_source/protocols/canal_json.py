@@ -74,8 +74,7 @@ def _latin1(cell: str) -> bytes:
     try:
         return cell.encode("latin-1")
     except UnicodeEncodeError:
-        msg = "not binary as canal-json writes it: a character beyond U+00FF"
-        raise ValueError(msg) from None
+        raise ValueError("not binary as canal-json writes it: a character beyond U+00FF") from None
 
 
 def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
@@ -86,8 +85,7 @@ def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
         array = read(cells)
         for cell, shortest in zip(cells, array.cast(pa.string()).to_pylist(), strict=True):
             if shortest is not None and Decimal(str(cell)) != Decimal(shortest):
-                msg = f"a {type_} does not hold all of its digits"
-                raise ValueError(msg)
+                raise ValueError(f"a {type_} does not hold all of its digits")
         return array
 
     return cast
@@ -252,8 +250,7 @@ class CanalJSON(JSONDecoder):
         elif message_type in _WITHOUT_ROWS and not message.get("data"):
             split.skipped += 1
         else:
-            msg = f"message type {message_type!r}"
-            raise ValueError(msg)
+            raise ValueError(f"message type {message_type!r}")
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Look for the TiDB extension near the end of each message."""
@@ -282,8 +279,7 @@ class CanalJSON(JSONDecoder):
             parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
             parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
             if not rows:
-                msg = "a row message without 'data'"
-                raise ValueError(msg)
+                raise ValueError("a row message without 'data'")
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)
@@ -327,12 +323,10 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[JSONObject]
     olds = message.get("old") if operation == "update" else None  # before v5.4, a DELETE has its row there too
     for index, row in enumerate(rows):
         if type(row) is not dict:  # also of an operation that is not wanted
-            msg = f"a row of 'data' is {row!r}"
-            raise TypeError(msg)
+            raise TypeError(f"a row of 'data' is {row!r}")
         images.add(event, index, operation, row, olds[index] if olds else None, plan)
         if index and row.keys() != rows[0].keys():  # the columns are those of the first row
-            msg = "the rows of 'data' have different columns"
-            raise ValueError(msg)
+            raise ValueError("the rows of 'data' have different columns")
 
 
 def _columns(message: JSONObject, row: JSONObject) -> tuple[Column, ...]:

@@ -78,8 +78,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         try:
             planned = learned.planned(span.columns, wire_of, dropped=_lacks_dropped_columns(span, parsed, plan))
         except SchemaError as error:
-            msg = f"{error} ({events.address(images.events[span.start])})"
-            raise type(error)(msg) from None
+            raise type(error)(f"{error} ({events.address(images.events[span.start])})") from None
         cells_or_absent = images.cells_or_absent(span)
         cells = images.with_nulls(cells_or_absent)
         for column in planned.columns:
@@ -153,8 +152,10 @@ def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _C
     try:
         array = column.run(cells)
     except Exception as error:
-        msg = f"the values from here on do not make a column: {error}"
-        raise DecodeError(msg, cast.events.address(cast.images.events[start], name)) from error
+        raise DecodeError(
+            f"the values from here on do not make a column: {error}",
+            cast.events.address(cast.images.events[start], name),
+        ) from error
     _keep_bytes(column, name, cells, array, start, cast)
     return array
 
@@ -223,8 +224,7 @@ def _writer(
         wire, type_ = wire_of(column, field)
         return json_writer(wire, type_, plan.settings)
     except SchemaError as error:
-        msg = f"Column {column.name}: {error} ({events.address(first_event)})"
-        raise type(error)(msg) from None
+        raise type(error)(f"Column {column.name}: {error} ({events.address(first_event)})") from None
 
 
 def _written(

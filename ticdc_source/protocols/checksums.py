@@ -42,8 +42,7 @@ def verify(event: int, parsed: Parsed, mode: str, check: Callable[[], str | None
     if wrong is None:
         return
     if mode == "fail":
-        msg = f"{wrong}. verifyChecksum=warn returns such rows, and counts them"
-        raise DecodeError(msg)
+        raise DecodeError(f"{wrong}. verifyChecksum=warn returns such rows, and counts them")
     parsed.suspect[event] = wrong
 
 
@@ -77,8 +76,7 @@ def _summed(type_: ColumnType, value: object) -> bytes:
 
 def _text(value: object) -> bytes:
     if not isinstance(value, bytes):
-        msg = f"a value of {type(value).__name__} where bytes are expected"
-        raise TypeError(msg)
+        raise TypeError(f"a value of {type(value).__name__} where bytes are expected")
     return struct.pack("<I", len(value)) + value
 
 

@@ -50,11 +50,10 @@ class Compression:
         try:
             import cramjam  # noqa: PLC0415 (only compressed topics need it)
         except ImportError:
-            msg = (
+            raise DecodeError(
                 "the message is compressed (TiCDC's large-message-handle-compression): install cramjam on driver and "
                 "executors (pip install cramjam)"
-            )
-            raise DecodeError(msg) from None
+            ) from None
         try:
             if codec == "snappy":
                 plain = _unpacked(cramjam, value, self.max_bytes)
@@ -65,8 +64,9 @@ class Compression:
         except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
             if guessed:  # it only looked compressed
                 return value
-            msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
-            raise DecodeError(msg) from None
+            raise DecodeError(
+                f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
+            ) from None
         if len(plain) > self.max_bytes:
             del plain  # an error keeps what its frames hold
             raise DecodeError(too_large(self.max_bytes))
@@ -76,8 +76,7 @@ class Compression:
 def _unpacked(cramjam: ModuleType, block: bytes, max_bytes: int) -> bytes:
     length: int = cramjam.snappy.decompress_raw_len(block)  # cramjam allocates that much
     if length > _SNAPPY_MOST * len(block):
-        msg = f"{len(block)} bytes cannot become {length}"
-        raise cramjam.DecompressionError(msg)
+        raise cramjam.DecompressionError(f"{len(block)} bytes cannot become {length}")
     if length > max_bytes:
         raise DecodeError(too_large(max_bytes))
     return bytes(cramjam.snappy.decompress_raw(block))

@@ -153,8 +153,7 @@ def _getter(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
 
 
 def _no_row(row: object) -> NoReturn:
-    msg = f"a row that is {row!r:.40} and not a JSON object"
-    raise TypeError(msg)
+    raise TypeError(f"a row that is {row!r:.40} and not a JSON object")
 
 
 @dataclass(slots=True, kw_only=True)

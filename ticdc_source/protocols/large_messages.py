@@ -60,11 +60,10 @@ class LargeMessages:
             return event
         if address or key_only:
             if self.on_key_only == "fail":
-                msg = (
+                raise DecodeError(
                     "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): "
                     "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
                 )
-                raise DecodeError(msg)
             if address:
                 parsed.claimed += 1
             else:
@@ -98,22 +97,19 @@ class LargeMessages:
         """
         address = text(address)
         if self.location is None:
-            msg = (
+            raise DecodeError(
                 f"the row lies in claim-check storage ({redacted(address)}; TiCDC's large-message-handle-option="
                 "claim-check): set 'claimCheckLocation' to the folder of these files, a path or a URL of fsspec"
             )
-            raise DecodeError(msg)
         name = address.rsplit("/", 1)[-1]
         if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
             shown = redacted(address)
             shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[:100]}…{shown[-100:]}"
-            msg = f"the claim-check location {shown!r} does not end in the name of a file"
-            raise DecodeError(msg)
+            raise DecodeError(f"the claim-check location {shown!r} does not end in the name of a file")
         data = _read(self.location, name, _file_bytes(self.max_bytes))
         file = f"the claim-check file {name} in {redacted(self.location)}"
         if len(data) > _file_bytes(self.max_bytes):
-            msg = f"{file}: {too_large(self.max_bytes)}"
-            raise DecodeError(msg)
+            raise DecodeError(f"{file}: {too_large(self.max_bytes)}")
         try:
             key, value = _unwrapped(data)
             del data  # it may be as large as the message
@@ -122,8 +118,7 @@ class LargeMessages:
             return parse(key, value)
         except MALFORMED as error:
             reason = error.reason if isinstance(error, DecodeError) else failure_detail(error)
-            msg = f"{file} is not the message: {reason}"
-            raise DecodeError(msg) from None
+            raise DecodeError(f"{file} is not the message: {reason}") from None
 
 
 class Marks(NamedTuple):
@@ -141,11 +136,9 @@ def check_claimed(identity: Sequence[object], expected: Sequence[object], *, lar
         ValueError: the file does not hold the whole of that event.
     """
     if identity != expected:
-        msg = "it holds another event than the message says"
-        raise ValueError(msg)
+        raise ValueError("it holds another event than the message says")
     if large:
-        msg = "the row is not there either"
-        raise ValueError(msg)
+        raise ValueError("the row is not there either")
 
 
 def _file_bytes(max_bytes: int) -> int:
@@ -158,11 +151,10 @@ def _read(location: str, name: str, most: int) -> bytes:
     try:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
-        msg = (
+        raise ClaimCheckUnavailableError(
             "the row lies in claim-check storage: install fsspec on driver and executors "
             '(pip install "ticdc-source[large-messages]", or pip install fsspec)'
-        )
-        raise ClaimCheckUnavailableError(msg) from None
+        ) from None
     file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
@@ -170,14 +162,13 @@ def _read(location: str, name: str, most: int) -> bytes:
         with storage.open(f"{folder.rstrip('/')}/{name}", "rb") as opened:
             return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        msg = f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
-        raise DecodeError(msg) from None
+        raise DecodeError(
+            f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
+        ) from None
     except Exception as error:  # noqa: BLE001 (storages may raise anything)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            msg = f"no {file}: its name is too long for that storage"
-            raise DecodeError(msg) from None
-        msg = f"{file} cannot be read: {why_unreadable(error)}"
-        raise ClaimCheckUnavailableError(msg) from None
+            raise DecodeError(f"no {file}: its name is too long for that storage") from None
+        raise ClaimCheckUnavailableError(f"{file} cannot be read: {why_unreadable(error)}") from None
 
 
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
@@ -193,6 +184,5 @@ def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
             key, value = message["key"], message["value"]
             return None if key is None else strings.base64_bytes(key), strings.base64_bytes(value)
     if not data:
-        msg = "it is empty"
-        raise ValueError(msg)
+        raise ValueError("it is empty")
     return None, data

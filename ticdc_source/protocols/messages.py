@@ -50,8 +50,7 @@ def parse_json(payload: bytes) -> object:
         try:
             return _parse_slowly(payload)
         except ValueError:
-            msg = f"the JSON is broken: {error}{_guess(payload)}"
-            raise ValueError(msg) from None
+            raise ValueError(f"the JSON is broken: {error}{_guess(payload)}") from None
 
 
 def _parse_slowly(payload: bytes) -> object:
@@ -106,14 +105,12 @@ def _number(written: str) -> float | Decimal:
     try:
         return float(written) if _is_held(written) else Decimal(written)
     except ArithmeticError:
-        msg = f"the exponent of {written:.40}"
-        raise ValueError(msg) from None
+        raise ValueError(f"the exponent of {written:.40}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python's parser takes for JSON."""
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{name} is not JSON")
 
 
 def _guess(payload: bytes) -> str:
@@ -140,8 +137,7 @@ def parse_exact(payload: bytes) -> JSONObject:
 
 def _object(parsed: object) -> JSONObject:
     if type(parsed) is not dict:
-        msg = f"a JSON {type(parsed).__name__} where an object is expected"
-        raise ValueError(msg)
+        raise ValueError(f"a JSON {type(parsed).__name__} where an object is expected")
     return parsed
 
 
@@ -165,8 +161,7 @@ def tso(value: object) -> int:
     """
     if type(value) is int and 0 <= value < _2_63:
         return value
-    msg = f"a timestamp {value!r}"
-    raise (ValueError if type(value) is int else TypeError)(msg)
+    raise (ValueError if type(value) is int else TypeError)(f"a timestamp {value!r}")
 
 
 def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
@@ -188,8 +183,7 @@ def milliseconds(value: object) -> int | None:
         return value
     if not value:
         return None
-    msg = f"a time {value!r}"
-    raise (ValueError if type(value) is int else TypeError)(msg)
+    raise (ValueError if type(value) is int else TypeError)(f"a time {value!r}")
 
 
 def whole_number(value: object) -> int | None:
@@ -201,8 +195,7 @@ def whole_number(value: object) -> int | None:
     if value is None or value == -1:
         return None
     if type(value) is not int:
-        msg = f"a length {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a length {value!r}")
     return value
 
 
@@ -214,8 +207,7 @@ def text(value: object) -> str:
         ValueError: it is not UTF-8.
     """
     if type(value) is not str:
-        msg = f"{value!r} where a name is expected"
-        raise TypeError(msg)
+        raise TypeError(f"{value!r} where a name is expected")
     if not value.isascii():
         value.encode()
     return value

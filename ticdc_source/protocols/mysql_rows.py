@@ -62,8 +62,7 @@ def cells_of(row: bytes) -> list[bytes | None]:
             length = int.from_bytes(row[at : at + width], "little")
             at += width
         if at + length > end:
-            msg = f"a cell of {length:,} bytes begins at byte {at:,} of a row packet of {end:,}"
-            raise ValueError(msg)
+            raise ValueError(f"a cell of {length:,} bytes begins at byte {at:,} of a row packet of {end:,}")
         cells.append(row[at : at + length])
         at += length
     return cells
@@ -178,8 +177,7 @@ class MySQLRows(Decoder):
                 images.continue_run(columns)
             cells: list[bytes | str | None] = list(cells_of(payload))
             if len(cells) != len(names):
-                msg = f"a row of {len(cells)} cells, and {len(names)} columns"
-                raise ValueError(msg)
+                raise ValueError(f"a row of {len(cells)} cells, and {len(names)} columns")
             for index in texts:
                 cell = cells[index]
                 if isinstance(cell, bytes):
@@ -192,6 +190,5 @@ class MySQLRows(Decoder):
 def _columns(table: TableName, tso: int, learned: LearnedTable) -> tuple[Column, ...]:
     defined = learned.definition(table, tso)
     if defined is None:
-        msg = f"nobody has said what the columns of {table} were at TSO {tso}: load the source again"
-        raise DecodeError(msg)
+        raise DecodeError(f"nobody has said what the columns of {table} were at TSO {tso}: load the source again")
     return defined

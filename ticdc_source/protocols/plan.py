@@ -151,8 +151,9 @@ class Plan:
         except SchemaError as error:
             if rescued:
                 return PlannedColumn(field=read_field)
-            msg = f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
-            raise type(error)(msg) from None
+            raise type(error)(
+                f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
+            ) from None
 
     def _json(self, column: Column, read_field: ReadField, wire_of: WireOf) -> JSONWriter:
         wire, type_ = wire_of(column, read_field)

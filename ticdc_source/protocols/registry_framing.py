@@ -32,11 +32,10 @@ def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
     try:
         import fastavro  # noqa: PLC0415 (only Avro needs it)
     except ImportError:
-        msg = (
+        raise missing(
             'The messages are Avro: install fastavro on driver and executors (pip install "ticdc-source[avro]", or '
             "pip install fastavro)"
-        )
-        raise missing(msg) from None
+        ) from None
     return fastavro
 
 
@@ -51,12 +50,10 @@ def read_body(fastavro: ModuleType, schema: object, data: bytes, start: int) -> 
         content: JSONObject = fastavro.schemaless_reader(body, schema, None, handle_unicode_errors="surrogateescape")
     except (EOFError, LookupError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
         reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
-        msg = f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)"
-        raise ValueError(msg) from None
+        raise ValueError(f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)") from None
     left = len(data) - start - body.tell()
     if left:
-        msg = f"{left} bytes behind the Avro"
-        raise ValueError(msg)
+        raise ValueError(f"{left} bytes behind the Avro")
     return content
 
 
@@ -71,8 +68,7 @@ def read_varint(value: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
             return (number >> 1) ^ -(number & 1), position + index + 1
-    msg = "the Avro is broken: an integer has no end"
-    raise ValueError(msg)
+    raise ValueError("the Avro is broken: an integer has no end")
 
 
 def text_bounds(value: bytes, position: int) -> tuple[int, int]:
@@ -83,8 +79,7 @@ def text_bounds(value: bytes, position: int) -> tuple[int, int]:
     """
     length, position = read_varint(value, position)
     if not 0 <= length <= len(value) - position:
-        msg = "the Avro is broken: a text of that length does not fit"
-        raise ValueError(msg)
+        raise ValueError("the Avro is broken: a text of that length does not fit")
     return position, position + length
 
 
@@ -147,8 +142,7 @@ def body_of(data: bytes) -> AvroBody:
         ValueError: it has no header.
     """
     if not has_header(data):
-        msg = f"no schema id: it begins {data[:8]!r}"
-        raise ValueError(msg)
+        raise ValueError(f"no schema id: it begins {data[:8]!r}")
     if data[:1] == _CONFLUENT:
         return AvroBody(int.from_bytes(data[1:CONFLUENT_BYTES], "big", signed=True), CONFLUENT_BYTES)
     return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
@@ -163,8 +157,7 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
     """
     schema = _schema_of(settings, schema_id)
     if isinstance(schema, str):
-        msg = f"schema {schema_id} {schema}"
-        raise DecodeError(msg)
+        raise DecodeError(f"schema {schema_id} {schema}")
     return schema
 
 
@@ -217,13 +210,11 @@ def check_limits(schema: Type) -> None:
 
     def excess(type_: Type) -> int:
         if next(values) > _MOST_VALUES:
-            msg = f"it has more than {_MOST_VALUES:,} types"
-            raise ValueError(msg)
+            raise ValueError(f"it has more than {_MOST_VALUES:,} types")
         if isinstance(type_, str):
             of_name = named.get(type_, 1 - _VALUES_PER_BYTE * _LEAST_BYTES.get(type_, 1))
             if of_name is None:
-                msg = f"{type_} has itself as a part"
-                raise ValueError(msg)
+                raise ValueError(f"{type_} has itself as a part")
             return of_name
         if not isinstance(type_, Mapping):
             return max(map(excess, type_)) + 1 - _VALUES_PER_BYTE
@@ -231,21 +222,18 @@ def check_limits(schema: Type) -> None:
         if kind in ("array", "map"):
             key_bytes = int(kind == "map")
             if excess(type_["values" if key_bytes else "items"]) > _VALUES_PER_BYTE * key_bytes:
-                msg = f"the items of its {kind} need no bytes, so a message can have any number of them"
-                raise ValueError(msg)
+                raise ValueError(f"the items of its {kind} need no bytes, so a message can have any number of them")
             return 1 - _VALUES_PER_BYTE
         if kind not in ("record", "error", "enum", "fixed"):
             return excess(kind)
         name, fields = type_["name"], type_.get("fields", ())
         if len(fields) > _MOST_FIELDS:
-            msg = f"{name} has {len(fields):,} fields, and a table of TiDB has at most 4,096 columns"
-            raise ValueError(msg)
+            raise ValueError(f"{name} has {len(fields):,} fields, and a table of TiDB has at most 4,096 columns")
         named[name] = None
         size = int(type_["size"]) if kind == "fixed" else int(kind == "enum")
         total = 1 - _VALUES_PER_BYTE * size + sum(excess(field["type"]) for field in fields)
         if total > _MOST_VALUES:
-            msg = f"a record {name} without bytes has {total:,} values"
-            raise ValueError(msg)
+            raise ValueError(f"a record {name} without bytes has {total:,} values")
         named[name] = total
         return total
 

@@ -154,23 +154,20 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
     try:
         statements = _declared_steps(text)
     except ValueError as error:
-        msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
-        raise OptionError(msg) from None
+        raise OptionError(f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}") from None
     tables = {step.table: step for step in statements if isinstance(step, Create)}
     if not tables or len(tables) < len(statements):
-        msg = (
+        raise OptionError(
             "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "
             f"it begins {text.strip()[:40]!r}"
         )
-        raise OptionError(msg)
     for table, created in tables.items():
         for name, type_ in created.columns.items():
             if type_.name == "decimal" and not type_.is_supported:
-                msg = (
+                raise OptionError(
                     f"Option 'tableDDL': column {name} of {table.table}: no column has the type {type_}. Paste what "
                     "SHOW CREATE TABLE prints"
                 )
-                raise OptionError(msg)
     return tables
 
 
@@ -214,8 +211,7 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
         return schema
     if declared is None:
         names = ", ".join(name.table if not name.database else str(name) for name in tables)
-        msg = f"Option 'tableDDL' creates {names}, and the table read is {schema.table}"
-        raise OptionError(msg)
+        raise OptionError(f"Option 'tableDDL' creates {names}, and the table read is {schema.table}")
     return TableSchema(schema.table, tuple(_declared(column, declared, schema.table) for column in schema.columns))
 
 
@@ -234,11 +230,10 @@ def _declared(column: Column, declared: Create, table: TableName) -> Column:
     typed = _as_declared(column, exact)
     if typed is None:
         seen = "types of different kinds" if column.conflict else seen_type(column)
-        msg = (
+        raise SchemaError(
             f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {seen}, which does not fit "
             "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
         )
-        raise SchemaError(msg)
     return replace(typed, coded=False)
 
 

@@ -161,8 +161,7 @@ class Reader:
 
     def need(self, *words: str) -> None:
         if not self.skip(*words):
-            msg = f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}")
 
     def seek(self, *words: str) -> None:
         """Step over everything up to these words, and over them, or raise ValueError."""
@@ -173,8 +172,7 @@ class Reader:
     def name(self) -> str:
         token = self.take()
         if token.type not in ("word", "name"):
-            msg = f"a name expected, found {token.plain or 'the end'!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a name expected, found {token.plain or 'the end'!r}")
         return token.plain
 
     def table(self) -> TableName:
@@ -209,8 +207,7 @@ class Reader:
         while depth:
             token = self.take()
             if token is END:
-                msg = "a bracket is not closed"
-                raise ValueError(msg)
+                raise ValueError("a bracket is not closed")
             if token.type == "sign":
                 depth += (token.text == "(") - (token.text == ")")
         return Reader(self.tokens[start : self.index - 1], self.database)

@@ -290,12 +290,11 @@ def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
     for column in columns:
         other = seen.setdefault(column.name.lower(), column.name)
         if other != column.name:
-            msg = (
+            raise SchemaError(
                 f"Columns {other} and {column.name}{f' of {table}' if table else ''}: Spark compares names without "
                 "case, and takes both for one column. Rename one of them in TiDB, leave one out of the changefeed "
                 "(column-selectors), or read with outputFormat=event"
             )
-            raise SchemaError(msg)
 
 
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:

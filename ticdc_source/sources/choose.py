@@ -54,11 +54,10 @@ class SnapshotFirstSource(KafkaSource):
 
     def check_detected(self, protocol: str | None) -> None:
         if protocol in self._formats.lacking_commit_ts:
-            msg = (
+            raise OptionError(
                 f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so nobody "
                 "knows whether the snapshot already has them. Create the changefeed with another protocol"
             )
-            raise OptionError(msg)
 
     def reading(self) -> tuple[RecordSource, Options]:
         if self._planner is None:
@@ -96,11 +95,10 @@ class _Planner(StreamPlanner):
             changes = self._changes.initial()
             held = offsets_of(changes)
             if not held:
-                msg = (
+                raise OptionError(
                     "snapshot=initial begins when the changefeed is there, and no topic of it exists: changes between "
                     "the snapshot and the changefeed's start would be missing. Create the changefeed first"
                 )
-                raise OptionError(msg)
             if not any(self._source.latest(held).values()):
                 topics = listed(sorted({tp.topic for tp in held}))
                 warn(
@@ -159,20 +157,18 @@ class _Planner(StreamPlanner):
         replaced = {topic for topic, old in topic_ids_of(before).items() if ids.get(topic, old) != old}
         moved = [tp for tp, offset in held.items() if tp.topic in replaced or ends.get(tp, -1) < offset]
         if moved:
-            msg = (
+            raise DataLossError(
                 f"Changes that come after the snapshot as of TSO {progress.tso} are gone: {listed(moved)} was deleted, "
                 f"created again or truncated. {_BEGIN_AGAIN}"
             )
-            raise DataLossError(msg)
         earliest = self._source.earliest(held)
         gone = [f"{tp} (offset {held[tp]}, and the first is {earliest[tp]})" for tp in held if earliest[tp] > held[tp]]
         if gone:
-            msg = (
+            raise DataLossError(
                 f"Kafka has deleted changes that come after the snapshot as of TSO {progress.tso} "
                 f"({utc(progress.tso)}): {listed(gone)}. {_BEGIN_AGAIN}, and let the topics keep records for longer "
                 "than the snapshot takes (retention.ms)"
             )
-            raise DataLossError(msg)
         first = self._first_seen = {**earliest, **self._first_seen}
         near = [tp for tp in held if 2 * (held[tp] - earliest[tp]) < held[tp] - first[tp]]
         if near:
@@ -189,18 +185,16 @@ def _not_finished() -> Iterator[None]:
     try:
         yield
     except DataLossError as error:
-        msg = f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}"
-        raise DataLossError(msg) from None
+        raise DataLossError(f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}") from None
 
 
 def _parts(offset: OffsetJSON) -> tuple[SnapshotProgress, OffsetJSON]:
     """Split an offset into the snapshot's and Kafka's part."""
     if SNAPSHOT not in offset:
-        msg = (
+        raise CheckpointError(
             "The checkpoint is of a stream that did not begin with a snapshot: leave snapshot=initial out, or start "
             "with a new checkpoint and an empty output"
         )
-        raise CheckpointError(msg)
     changes = {name: value for name, value in offset.items() if name != SNAPSHOT}
     return SnapshotProgress.of_json(offset[SNAPSHOT]), changes
 

@@ -97,11 +97,10 @@ def _asked(settings: RegistrySettings, schema_id: SchemaId) -> str:
             _log.warning(
                 "The schema registry does not answer (try %d of %d): %s", tries + 1, settings.retries + 1, reason
             )
-    msg = (
+    raise SchemaRegistryUnavailableError(
         f"The schema registry has not answered in {time.monotonic() - began:.1f} s and {settings.retries + 1} tries "
         f"(fetchOffset.numRetries), asked for schema {schema_id}: {reason}. Check schema.registry.url and the network"
     )
-    raise SchemaRegistryUnavailableError(msg)
 
 
 def _unknown(schema_id: SchemaId, where: str) -> DecodeError:
@@ -115,18 +114,16 @@ def _checked(text: object, schema_id: SchemaId, where: str) -> str:
     try:
         loads(text if isinstance(text, str) else "")
     except ValueError:
-        msg = f"what {where} has as schema {schema_id} is no Avro schema"
-        raise DecodeError(msg) from None
+        raise DecodeError(f"what {where} has as schema {schema_id} is no Avro schema") from None
     return str(text)
 
 
 def _from_urls(settings: RegistrySettings, schema_id: int) -> str:
     if not settings.urls:
-        msg = (
+        raise SchemaRegistryUnavailableError(
             f"The messages are Avro with schema ids, such as {schema_id}: set schema.registry.url to the registry of "
             "the changefeed (its `schema-registry`)"
         )
-        raise SchemaRegistryUnavailableError(msg)
     failures = []
     for url in settings.urls:
         try:
@@ -148,23 +145,22 @@ def _from_url(url: str, settings: RegistrySettings, schema_id: int) -> str:
     except NotAnsweredError as error:
         if not error.is_untrusted:
             raise _NoAnswerError(str(error)) from None
-        msg = (
+        raise SchemaRegistryUnavailableError(
             f"The certificate of the schema registry {url} is not trusted: {error}. Check "
             "schema.registry.ssl.truststore.location"
-        )
-        raise SchemaRegistryUnavailableError(msg) from None
+        ) from None
     if answer.status not in _SUCCESS:
         raise _refusal(answer, url, schema_id, settings)
     try:
         content = loads(answer.body)
         kind, references = content.get("schemaType", "AVRO"), content.get("references")
     except (ValueError, AttributeError):
-        msg = f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
-        raise SchemaRegistryUnavailableError(msg) from None
+        raise SchemaRegistryUnavailableError(
+            f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
+        ) from None
     if kind != "AVRO" or references:
         what = "has references" if references else f"is {kind}, and not Avro"
-        msg = f"schema {schema_id} in {url} {what}: TiCDC did not write it"
-        raise DecodeError(msg)
+        raise DecodeError(f"schema {schema_id} in {url} {what}: TiCDC did not write it")
     return _checked(content.get("schema"), schema_id, url)
 
 
@@ -220,11 +216,10 @@ def _from_glue(settings: RegistrySettings, schema_id: UUID) -> str:
     try:
         import botocore.exceptions as failures  # noqa: PLC0415 (only topics with Glue's ids need it)
     except ImportError:
-        msg = (
+        raise SchemaRegistryUnavailableError(
             "The messages are Avro with ids of AWS Glue Schema Registry: install boto3 on driver and executors "
             '(pip install "ticdc-source[glue]", or pip install boto3)'
-        )
-        raise SchemaRegistryUnavailableError(msg) from None
+        ) from None
     try:
         client = _glue_client(settings.region, settings.endpoint, settings.connect_s, settings.read_s)
         answer = client.get_schema_version(SchemaVersionId=str(schema_id))
@@ -233,12 +228,14 @@ def _from_glue(settings: RegistrySettings, schema_id: UUID) -> str:
         if code == "EntityNotFoundException":
             raise _unknown(schema_id, _GLUE) from None
         if code in _GLUE_REFUSALS:
-            msg = f"{_GLUE} refuses ({code}), asked for schema {schema_id}. Check AWS's credentials and glue.region"
-            raise SchemaRegistryUnavailableError(msg) from None
+            raise SchemaRegistryUnavailableError(
+                f"{_GLUE} refuses ({code}), asked for schema {schema_id}. Check AWS's credentials and glue.region"
+            ) from None
         raise _NoAnswerError(code or type(error).__name__) from None
     except (failures.NoRegionError, failures.NoCredentialsError, failures.PartialCredentialsError) as error:
-        msg = f"{_GLUE} cannot be asked: {error} Set glue.region, and credentials as for every AWS client"
-        raise SchemaRegistryUnavailableError(msg) from None
+        raise SchemaRegistryUnavailableError(
+            f"{_GLUE} cannot be asked: {error} Set glue.region, and credentials as for every AWS client"
+        ) from None
     except (failures.BotoCoreError, ValueError) as error:  # their texts may have URLs with secrets
         raise _NoAnswerError(type(error).__name__) from None
     if answer.get("DataFormat", "AVRO") != "AVRO":

@@ -87,11 +87,10 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     sampled = None
     if frame.isStreaming:
         if given is None and parsed.is_typed:
-            msg = (
+            raise SchemaError(
                 "The schema of a stream cannot be inferred from the stream: decode(stream, schema, …). Take the schema "
                 "from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
             )
-            raise SchemaError(msg)
     elif needs_sample(given, parsed):
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
@@ -155,8 +154,9 @@ def infer_schema(
     if source is None or isinstance(source, Mapping):
         return to_spark(load.load_schema(option_texts({**(source or {}), **options})))
     if source.isStreaming:
-        msg = "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
-        raise SchemaError(msg)
+        raise SchemaError(
+            "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
+        )
     parsed = frame_options(option_texts(options))
     records, _ = records_of(source, parsed)
     sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None

@@ -247,11 +247,10 @@ class RememberingStreamReader(StreamReader):
         if start == end and not self._has_planned:
             self._last = end
         elif start == end and self._options.max_offsets_per_trigger is not None:
-            msg = (
+            raise OptionError(
                 "Spark asked for a new end before it said where the query is: rows could be read twice. Set "
                 "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
             )
-            raise OptionError(msg)
         return super().partitions(start, end)
 
 

@@ -283,34 +283,32 @@ def _checked(
     options: Mapping[str, OptionValue],
 ) -> Options:
     if frame.isStreaming:
-        msg = (
+        raise SchemaError(
             "tables() takes one micro-batch: call it in foreachBatch, "
             "stream.writeStream.foreachBatch(lambda batch, batch_id: …)"
         )
-        raise SchemaError(msg)
     for name, value, allowed in (
         ("consistency", consistency, ("latest", "resolved")),
         ("on_table_error", on_table_error, ("fail", "skip", "report")),
     ):
         if value not in allowed:
-            msg = f"{name}={value!r}: it must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
-            raise OptionError(msg)
+            raise OptionError(f"{name}={value!r}: it must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}")
     if state is None and consistency == "resolved":
-        msg = "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
-        raise OptionError(msg)
+        raise OptionError(
+            "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
+        )
     if state is not None and batch_id is None:
-        msg = "state=… needs batch_id=…, the number of the micro-batch that Spark passes to foreachBatch"
-        raise OptionError(msg)
+        raise OptionError("state=… needs batch_id=…, the number of the micro-batch that Spark passes to foreachBatch")
     parsed = frame_options(option_texts(options))
     if parsed.output_format != "changelog":
-        msg = "Option 'outputFormat': tables() always returns the changelog of each table; remove the option"
-        raise OptionError(msg)
+        raise OptionError(
+            "Option 'outputFormat': tables() always returns the changelog of each table; remove the option"
+        )
     if parsed.mode == "PERMISSIVE":
-        msg = (
+        raise OptionError(
             "mode=PERMISSIVE is not supported by tables(): a record that cannot be read belongs to no table. Keep the "
             "records themselves in a bronze table (outputFormat=record), and read them with FAILFAST or DROPMALFORMED"
         )
-        raise OptionError(msg)
     return parsed
 
 
@@ -330,10 +328,9 @@ def _protocol_of(records: DataFrame, options: Options) -> str | None:
     undecoded, _ = records_of(records, options)
     found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
     if len(found) > 1:
-        msg = (
+        raise OptionError(
             f"The topics hold more than one protocol: {', '.join(found)}. Copy them apart, each with a sync of its own"
         )
-        raise OptionError(msg)
     return next(iter(found), None)
 
 
@@ -533,7 +530,6 @@ def _failure(changes: DataFrame) -> TiCDCSourceError | None:
 
 def _report(result: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
     if on_table_error == "fail":
-        msg = f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others"
-        raise type(error)(msg)
+        raise type(error)(f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others")
     warn(f"on_table_error='skip': table {name} is left out from now on: {error}")
     result.errors[str(name)] = error

@@ -61,8 +61,7 @@ def test_a_login_that_is_refused_is_no_error_of_all_tables(monkeypatch: pytest.M
     """A sync goes on with tables that need no TiDB."""
 
     def refuse(*_: object, **__: object) -> None:
-        msg = "TiDB h:4000 refuses the login of user 'u'"
-        raise AccessRefusedError(msg)
+        raise AccessRefusedError("TiDB h:4000 refuses the login of user 'u'")
 
     config = TiDBConfig(url="h", user="u")
     monkeypatch.setattr(client.Session, "__init__", refuse)

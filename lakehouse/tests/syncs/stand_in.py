@@ -48,14 +48,12 @@ class TiDB:
 
     def kept(self) -> tuple[float, float]:
         if self.is_gone:
-            msg = "TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'"
-            raise DataLossError(msg)
+            raise DataLossError("TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'")
         return self.life_time
 
     def table(self, name: TableName) -> Rows:
         if name not in self.rows:
-            msg = f"TiDB had no table {name}"
-            raise OptionError(msg)
+            raise OptionError(f"TiDB had no table {name}")
         return Rows(self, name)
 
 

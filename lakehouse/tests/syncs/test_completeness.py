@@ -260,8 +260,7 @@ def test_a_start_that_fails_gives_its_lease_back(lake: Lake, tmp_path: Path, mon
 
 def unreadable(*_: object, **__: object) -> None:
     """Fail, as a store or a survey may."""
-    message = "403: it cannot be read"
-    raise RuntimeError(message)
+    raise RuntimeError("403: it cannot be read")
 
 
 def bad(table: str) -> tuple[bytes | None, bytes]:

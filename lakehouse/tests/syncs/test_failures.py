@@ -65,8 +65,7 @@ def test_a_store_that_fails_is_no_tables_trouble() -> None:
     """If the status table cannot be written either, its error ends the sync; otherwise the table is set aside."""
 
     def fails() -> None:
-        msg = "the store fails"
-        raise TargetError(msg)
+        raise TargetError("the store fails")
 
     for error in (RuntimeError("503 Slow Down"), TargetError("cannot be opened"), OSError("No space left on device")):
         assert not shared().stops_all(error)

@@ -44,8 +44,7 @@ class TiDB:
 
     def now(self) -> int:
         if self.is_away:
-            msg = "no server answers"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError("no server answers")
         return NOW
 
     def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
@@ -55,8 +54,7 @@ class TiDB:
     def life_time(self, at: int) -> tuple[float, float]:
         self.now()
         if at < self.safe_point:
-            msg = f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'"
-            raise DataLossError(msg)
+            raise DataLossError(f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'")
         return 600.0, 600.0
 
     def load(

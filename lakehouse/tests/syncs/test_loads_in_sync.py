@@ -201,8 +201,7 @@ def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
 
     class Broken(Loads):
         def load(self, statuses: Any) -> LoadEvents:
-            msg = f"no server for {len([*statuses])}"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError(f"no server for {len([*statuses])}")
 
     run = Sync(Broken("s.a"), {})
 

@@ -64,8 +64,7 @@ def test_no_status_is_written_once_the_lease_is_lost() -> None:
     sync = RunningSync.__new__(RunningSync)
 
     def lost() -> None:
-        msg = "being written by another sync"
-        raise TargetError(msg)
+        raise TargetError("being written by another sync")
 
     sync._lease = cast(Lease, SimpleNamespace(check=lost))
     with pytest.raises(TargetError, match="another sync"):

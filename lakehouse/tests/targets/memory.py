@@ -135,11 +135,9 @@ class Lake:
             raise CrashError
         if self.faults.get(name, 0):
             self.faults[name] -= 1
-            msg = "503 Slow Down"
-            raise OSError(msg)
+            raise OSError("503 Slow Down")
         if name in self.blocked:
-            msg = f"{name} cannot take the changes"
-            raise TargetError(msg)
+            raise TargetError(f"{name} cannot take the changes")
         self.writes.append((method, name))
 
 

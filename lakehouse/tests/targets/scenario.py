@@ -482,8 +482,7 @@ def refused(error: type[TiCDCSourceError], text: str, attempt: Callable[[], obje
 def equal(actual: object, expected: object) -> None:
     """Raise AssertionError unless both are equal."""
     if actual != expected:
-        message = f"found {actual!r}, expected {expected!r}"
-        raise AssertionError(message)
+        raise AssertionError(f"found {actual!r}, expected {expected!r}")
 
 
 def main() -> None:

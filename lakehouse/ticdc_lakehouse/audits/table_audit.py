@@ -185,15 +185,14 @@ def _reason(error: Exception) -> str:
 def _opened(spark: SparkSession, name: str) -> Target:
     target = existing_target(spark, name)
     if target is None:
-        msg = f"The target {name} does not exist"
-        raise TargetError(msg)
+        raise TargetError(f"The target {name} does not exist")
     properties = target.properties()
     if LOG in properties:
-        msg = f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
-        raise TargetError(msg)
+        raise TargetError(
+            f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
+        )
     if KEYS not in properties or PREFIX not in properties:
-        msg = f"{name} was not made by merge_into, or has had no rows yet, so its key is not known"
-        raise TargetError(msg)
+        raise TargetError(f"{name} was not made by merge_into, or has had no rows yet, so its key is not known")
     return target
 
 
@@ -220,25 +219,24 @@ class _Moment:
         latest = commits[0].version if commits else None  # Iceberg has none of a table that never had rows
         known = [*known[:-1], (latest, last)]
         if not last:
-            msg = (
+            raise TargetError(
                 f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
                 "table has bad records, or merge_into was not given resolved_ts. Load the table again, or give complete"
             )
-            raise TargetError(msg)
         if at is not None and at > last:
-            msg = (
+            raise TargetError(
                 f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later: run the "
                 "sync until it has come so far, or give an earlier TSO"
             )
-            raise TargetError(msg)
         version = next(version for version, resolved in known if resolved >= (at or last))
         if newest or at is None:
             version = latest
         moment = _Moment(version, at or last, version == latest)
         emptied = int(target.properties().get(TRUNCATED_TS, 0))
         if moment.is_newest and emptied > moment.at:
-            msg = f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
-            raise TargetError(msg)
+            raise TargetError(
+                f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
+            )
         return moment
 
 
@@ -262,8 +260,7 @@ class _TableAudit:
         keys = {key: names.get(key.lower()) for key in self._keys}
         lost = [key for key, column in keys.items() if column is None]
         if lost:
-            msg = f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column"
-            raise SchemaError(msg)
+            raise SchemaError(f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column")
         self.differences: Differences | None = None
         self._differing: set[int] = set()
         self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
@@ -273,17 +270,15 @@ class _TableAudit:
         """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
-            msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
-            raise TargetError(msg)
+            raise TargetError(f"{target.name} has no property {TABLE}, which names its table in TiDB")
         try:
             rows = tidb.table(parse_table(table), moment.at)
         except DataLossError:
-            msg = (
+            raise TargetError(
                 f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
                 "time: it is older than its GC safe point. Run the sync, and then the audit at once; or let TiDB keep "
                 "the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
-            )
-            raise TargetError(msg) from None
+            ) from None
         return _TableAudit(target, rows, moment, tidb.now())
 
     def run(self, sample: int) -> TableAudit:

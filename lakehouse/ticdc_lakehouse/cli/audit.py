@@ -115,8 +115,7 @@ def audit_sync(
 
     tidb = config.tidb
     if tidb is None:
-        msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
-        raise OptionError(msg)
+        raise OptionError("An audit asks TiDB: write [tidb] with its url into sync.toml")
 
     spark = session_of(config)
 

@@ -129,11 +129,11 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
         try:
             text, folder = file.read_text(encoding="utf-8"), file.parent
         except OSError as error:
-            msg = f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
-            raise OptionError(msg) from None
+            raise OptionError(
+                f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
+            ) from None
         except UnicodeDecodeError:
-            msg = f"{file} is not UTF-8"
-            raise OptionError(msg) from None
+            raise OptionError(f"{file} is not UTF-8") from None
     return read_toml(text, given, folder)
 
 
@@ -199,8 +199,7 @@ def _check_before_spark(config: SyncConfig) -> None:
 def refuse_without_java() -> None:
     java = check_java()
     if java.result == "failed":
-        msg = f"{java.message}: {java.mend}"
-        raise TargetError(msg)
+        raise TargetError(f"{java.message}: {java.mend}")
 
 
 def _show_batch(report: BatchReport) -> None:

@@ -160,13 +160,12 @@ class LakeMarks:
         """
         self._last = mark = self._read()
         if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
-            msg = (
+            raise CheckpointError(
                 f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
                 "version, and the stream does not read again what is missing. Restore the newest version of the "
                 "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
                 "again with new tables and a new checkpoint"
             )
-            raise CheckpointError(msg)
         self.shift = mark.shift
         last = self.committed()
         known = {
@@ -288,10 +287,9 @@ class LakeMarks:
         except (TypeError, ValueError):
             if not text:  # killed while it wrote the first one: no micro-batch has ended
                 return LakeMark()
-            msg = (
+            raise CheckpointError(
                 f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
-            )
-            raise CheckpointError(msg) from None
+            ) from None
 
 
 def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:

@@ -344,24 +344,21 @@ def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str
             near = nearest(key, names)
             where = f"[{section}]" if section else "the top of sync.toml"
             hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
-            msg = f"Unknown key {key!r} in {where}; {hint}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown key {key!r} in {where}; {hint}")
 
 
 def _duration(name: str, text: str) -> timedelta:
     try:
         return timedelta(milliseconds=duration_ms(text))
     except ParseError:
-        msg = f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d"
-        raise OptionError(msg) from None
+        raise OptionError(f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d") from None
 
 
 def _check_name(table: str) -> None:
     try:
         parse_table(table)
     except (ValueError, ParseError):
-        msg = f'[table."{table}"]: expected the name of a table, such as [table."shop.orders"]'
-        raise OptionError(msg) from None
+        raise OptionError(f'[table."{table}"]: expected the name of a table, such as [table."shop.orders"]') from None
 
 
 def redactor(

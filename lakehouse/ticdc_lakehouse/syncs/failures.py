@@ -124,11 +124,10 @@ class Shared:
         try:
             self.retried(self.try_store, self.store)
         except Exception as error:  # noqa: BLE001 (of any store)
-            msg = (
+            raise TargetError(
                 f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects all tables, so "
                 "none is set aside. Fix the storage or the catalog, and start again"
-            )
-            raise TargetError(msg) from None
+            ) from None
 
 
 class Stream:

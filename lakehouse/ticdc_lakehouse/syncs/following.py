@@ -175,11 +175,9 @@ class RunningSync:
         aside = {name.lower(): name for name, each in self._tables.items() if isinstance(each.phase, SetAside)}
         for name in names:
             if name.lower() not in aside:
-                msg = f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}"
-                raise OptionError(msg)
+                raise OptionError(f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}")
             if not self._config.selects(parse_table(aside[name.lower()])):
-                msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
-                raise OptionError(msg)
+                raise OptionError(f"{name} is not copied: `tables` does not match it, or its section has skip = true")
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
         outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
@@ -293,8 +291,7 @@ class RunningSync:
                 raise stream.without_secrets(error) from None  # not the sync's error: the next start repeats this
             stream.error = stream.error or stream.without_secrets(error)
             if not isinstance(stream.error, Exception):  # Py4J does not answer Spark then, and Spark waits
-                msg = f"The micro-batch was interrupted by {type(error).__name__}"
-                raise TiCDCSourceError(msg) from error
+                raise TiCDCSourceError(f"The micro-batch was interrupted by {type(error).__name__}") from error
             if stream.error is error:
                 raise
             raise stream.error from None
@@ -302,8 +299,9 @@ class RunningSync:
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         while not self._loaded.wait(1):
             if self.stream.is_stopped():
-                msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
-                raise TiCDCSourceError(msg)
+                raise TiCDCSourceError(
+                    "The sync was stopped while it loaded its tables; start it again, and the load continues"
+                )
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""

@@ -215,8 +215,7 @@ class _TableLoad:
             if number == start:
                 self._tell(about)
             if load.is_stopped():
-                msg = f"The load of {self.name} was stopped: load again, and it continues"
-                raise TiCDCSourceError(msg)
+                raise TiCDCSourceError(f"The load of {self.name} was stopped: load again, and it continues")
             load.watch_garbage_collection()
             run = partial(write, rows.frame(self.spark, group), CommitFacts(None, self._app_id, number))
             retried(run, again=lambda error, _: is_fault(error) and not load.is_stopped())
@@ -280,22 +279,20 @@ class _TableLoad:
         """
         keys = self._properties(self._merged).get(KEYS)
         if self.heals and keys is not None:
-            msg = (
+            raise TargetError(
                 f"{self.name} has no key in TiDB now, and {self._merged} has its rows by {keys}. "
                 "Give the table a key again; or rename or drop that target, and a log begins"
             )
-            raise TargetError(msg)
         log = existing_target(self.spark, self._log)
         writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
         others = writers - {"", self._app_id}
         if others:
             of_load = any(one.startswith(_WRITER) for one in others)
             what = "rows of a load that did not end" if of_load else "changes of before"
-            msg = (
+            raise TargetError(
                 f"{self._log} has {what}, and nothing tells them from the rows of this load: a log has no key. "
                 f"Drop {self._log}, and load again"
             )
-            raise TargetError(msg)
 
     def _write(self, rows: SnapshotTable, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
@@ -354,8 +351,7 @@ class _TableLoad:
     def _opened(self, name: str) -> Target:
         target = existing_target(self.spark, name)
         if target is None:
-            msg = f"The target {name} of {self.name} is gone since its load began: load again"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError(f"The target {name} of {self.name} is gone since its load began: load again")
         return target
 
     def _tell(self, about: int, *, complete: bool = False) -> None:

@@ -256,11 +256,10 @@ class MicroBatch:
         merged_target, log_target = self._config.layout.target(table), self._config.layout.target(table, "__log")
         target = log_target if kind == "log" else merged_target
         if status.kind not in (None, kind):
-            msg = (
+            raise TargetError(
                 f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
                 f"sync, rename or drop that table, and delete the row of {name} from the status table"
             )
-            raise TargetError(msg)
         after = -1 if status.target_batch is None else status.target_batch
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
@@ -324,12 +323,11 @@ class MicroBatch:
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
         held = None if last is None else last.number
         if held is not None and held < status.batch_id:
-            msg = (
+            raise TargetError(
                 f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "
                 f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
                 f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
             )
-            raise TargetError(msg)
 
     def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
         """Return from which commit-ts on the copy has all rows, as far as that can be known.
@@ -375,26 +373,23 @@ def _check_columns(status: TableStatus, columns: Collection[str], target: Target
     two statements, when its columns began anew.
     """
     if not columns:
-        msg = f"The target {status.target} is gone. {_again(status)}"
-        raise TargetError(msg)
+        raise TargetError(f"The target {status.target} is gone. {_again(status)}")
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
     if missing and status.kind != "log" and target.frame().head(1):
-        msg = (
+        raise TargetError(
             f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
             f"renamed them. {_again(status)}"
         )
-        raise TargetError(msg)
 
 
 def _check_own(target: Target, status: TableStatus) -> None:
     """Refuse a table that somebody has put in the place of a target."""
     if TABLE_PROPERTY not in target.properties():
-        msg = (
+        raise TargetError(
             f"The target {status.target} is another table than the one that the sync has written, or somebody has "
             f"removed its properties ticdc.… {_again(status)}"
         )
-        raise TargetError(msg)
 
 
 def _again(status: TableStatus) -> str:

@@ -119,8 +119,7 @@ class Layout:
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
     if not name:
-        msg = "A table without a name, or without a database, has no target"
-        raise TargetError(msg)
+        raise TargetError("A table without a name, or without a database, has no target")
     escaped = {match.start() for pattern in _SPECIAL for match in pattern.finditer(name)}
     escaped |= {number for number, character in enumerate(name) if not _PLAIN.match(character)}
     runs = ((is_escaped, "".join(name[number] for number in numbers))

@@ -315,12 +315,11 @@ class StatusTable:
         target, read = self.opened(), sorted(topics)
         if not target.exists():
             if committed >= 0:
-                msg = (
+                raise CheckpointError(
                     f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
                     "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
                     "with a new checkpoint"
                 )
-                raise CheckpointError(msg)
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
@@ -331,13 +330,12 @@ class StatusTable:
                     raise  # otherwise another sync has just created it
         before = self._identity(target)
         if before["topics"] != read:
-            msg = (
+            raise TargetError(
                 f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
                 f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
                 f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
                 f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
             )
-            raise TargetError(msg)
         self._check_writer(before, query_id)
         missing = [NewColumn(each.name, each.dataType) for each in _SCHEMA if each.name not in target.columns()]
         if missing:  # an older release has created it
@@ -377,31 +375,30 @@ class StatusTable:
 
     def _check_writer(self, identity: Identity, query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):
-            msg = (
+            raise CheckpointError(
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
                 f"{', and the folder given for this one has none' if query_id is None else ''}. If that checkpoint is "
                 "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
                 "checkpoint"
             )
-            raise CheckpointError(msg)
 
     def _identity(self, target: Target) -> Identity:
         try:
             identity = loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
         except (KeyError, TypeError, ValueError):
-            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
-            raise TargetError(msg) from None
+            raise TargetError(
+                f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+            ) from None
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
     table = StatusTable(spark, config)
     if not table.opened().exists():
-        msg = (
+        raise TargetError(
             f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "
             "right, the sync has not got to its first micro-batch"
         )
-        raise TargetError(msg)
     statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
 

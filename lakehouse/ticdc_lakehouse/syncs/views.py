@@ -41,8 +41,9 @@ class Views:
             run_sql(spark, f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
             said = self._config.redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
-            msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
-            raise OptionError(msg) from None
+            raise OptionError(
+                f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
+            ) from None
 
     def write(self, spark: SparkSession, table: TableName) -> None:
         """Create the views of a table, or replace those of which the columns have changed since."""

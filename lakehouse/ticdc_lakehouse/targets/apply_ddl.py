@@ -133,8 +133,7 @@ class OldRows:
         if misfit is None or self.is_emptied():
             return
         renamed_ts = max(one.commit_ts for one in self.state.assignments if one.column == misfit.column.lower())
-        msg = f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}"
-        raise TargetError(msg)
+        raise TargetError(f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}")
 
     def check_changes(self, changes: Changelog, columns: Mapping[str, DataType], images: Images) -> None:
         """Check that changes, as they came, can become what `in_changes` makes of them.
@@ -149,11 +148,10 @@ class OldRows:
             if misfit.column.lower() not in {name.lower() for name in images.keys}:
                 rows = rows.where(F.col(quoted(f"{changes.prefix}change_type")).isin(*_ROWS))
             if rows.join(images.frame.select("seq"), F.col(quoted(sequence)) == F.col("seq"), "left_semi").head(1):
-                msg = (
+                raise TargetError(
                     f"{_renamed(misfit)} in changes of {changes.table or 'the table'} for {self.target.name}: only "
                     "TiDB knows what they are now. Read the table again from TiDB, into another target"
                 )
-                raise TargetError(msg)
 
     def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
         there = {name.lower(): type_ for name, type_ in columns.items()}

@@ -58,12 +58,11 @@ class Changelog:
 def read_changelog(frame: DataFrame) -> Changelog:
     """Find the columns of the table, its name and its keys."""
     if frame.isStreaming:
-        msg = (
+        raise SchemaError(
             "The changes are a stream: merge_into takes one micro-batch. Call it in foreachBatch: "
             "changes.writeStream.foreachBatch(lambda batch, batch_id: merge_into(batch, target, batch_id=batch_id, "
             "app_id=...)).option('checkpointLocation', ...).start()"
         )
-        raise SchemaError(msg)
     prefix = _prefix_of(frame.schema)
     metadata = {f"{prefix}{name}".lower() for name in (*(column.name for column in METADATA), *_RECORD_COLUMNS)}
     columns = tuple(one for one in frame.schema if _is_of_table(one) or one.name.lower() not in metadata)
@@ -84,12 +83,11 @@ def _prefix_of(schema: StructType) -> str:
         prefix = field.name.removesuffix(_SEQUENCE)
         if tuple(field.dataType.names) == _SEQUENCE_FIELDS and f"{prefix}{_CHANGE_TYPE}" in schema.names:
             return prefix
-    msg = (
+    raise SchemaError(
         f"The frame has no columns _change_type and _sequence: struct<{', '.join(_SEQUENCE_FIELDS)}>, by which changes "
         f"are merged (it has {', '.join(schema.names[:20])}). Read it with outputFormat=changelog, which is the "
         "default, and keep both columns"
     )
-    raise SchemaError(msg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +167,10 @@ def computed_images(
     }
     frame, row = _computed_with(images.frame, {**counts, **lost})
     if row["unordered"]:
-        msg = (
+        raise SchemaError(
             f"Cannot merge {what}: {row['unordered']} keys have only rows without a _sequence, by which changes are "
             "ordered. Keep the column as the source gives it"
         )
-        raise SchemaError(msg)
     decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
     tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # however many they were computed in
     few = replace(images, frame=frame.coalesce(tasks))
@@ -206,17 +203,15 @@ def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Cha
     Without `time_as`, it is what the target has, or `micros`.
     """
     if time_as not in (None, *_TIMES):
-        msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
-        raise OptionError(msg)
+        raise OptionError(f"time_as={time_as!r}: it must be 'micros' or 'text'")
     before = target.properties().get(_TIME_AS, "micros") if target.exists() else None
     if before is not None and time_as not in (None, before):
         name = next((one.name for one in changes.columns if isinstance(one.dataType, DayTimeIntervalType)), None)
         if name is not None:
-            msg = (
+            raise TargetError(
                 f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
                 "is TIME. Give the same again, or another target"
             )
-            raise TargetError(msg)
     target.time_as = before or time_as or "micros"
     return replace(changes, time_as=target.time_as)
 

@@ -174,8 +174,7 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
         plain = None if value is None else _plain(value, type_)
         text = NULL if plain is None else _expression(plain, type_, target, time_zone)
     except (ValueError, InvalidOperation, UnicodeEncodeError):
-        msg = f"{value!r} is not a value of {type_} that fits {name}"
-        raise ValueError(msg) from None
+        raise ValueError(f"{value!r} is not a value of {type_} that fits {name}") from None
     return f"CAST({text} AS {name})"
 
 
@@ -201,8 +200,7 @@ def _year(value: str) -> str:
     """Return a year of one or two digits as MySQL reads it; of 0, the number is the year 0 and the text 2000."""
     number = int(value)
     if not value.isdecimal() or number == 0 or number > 99:  # noqa: PLR2004
-        msg = f"{value!r} is not a year with one meaning"
-        raise ValueError(msg)
+        raise ValueError(f"{value!r} is not a year with one meaning")
     return str(number + (2000 if number < 70 else 1900))  # noqa: PLR2004
 
 

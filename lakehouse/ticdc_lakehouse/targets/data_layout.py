@@ -32,16 +32,15 @@ class DataLayout:
     def check(self, engine: str, what: str, *, clusters: bool, transforms: bool) -> None:
         """Refuse what an engine lacks (`Target.check_layout`)."""
         if self.partition_by and self.cluster_by:
-            msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
-            raise OptionError(msg)
+            raise OptionError(f"{what}: partition_by and cluster_by exclude each other. Give one of them")
         if self.cluster_by and not clusters:
-            msg = f"{what}: cluster_by is Delta's liquid clustering, which {engine} lacks. Give partition_by"
-            raise OptionError(msg)
+            raise OptionError(
+                f"{what}: cluster_by is Delta's liquid clustering, which {engine} lacks. Give partition_by"
+            )
         transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
         if transform is not None and not transforms:
             instead = "columns, or cluster_by" if clusters else "columns"
-            msg = f"{what}: {engine} partitions by columns alone, and not by {transform}. Give {instead}"
-            raise OptionError(msg)
+            raise OptionError(f"{what}: {engine} partitions by columns alone, and not by {transform}. Give {instead}")
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
         """Refuse another layout than the one for which a target was created. Without a layout, any will do."""
@@ -49,12 +48,11 @@ class DataLayout:
         before = remembered.get(LAYOUT)
         if now is None or now == before:
             return
-        msg = (
+        raise TargetError(
             f"The target {target} was created {f'for the layout {before}' if before else 'without a layout'}, and now "
             f"{now} is given. A layout is chosen when a target is created: leave partition_by and cluster_by out. If "
             f"you have given the table the new layout by hand, set its property {LAYOUT} to {now}"
         )
-        raise TargetError(msg)
 
     def as_properties(self) -> dict[str, str]:
         """The property by which a target remembers it; nothing if there is no layout."""
@@ -69,12 +67,11 @@ class DataLayout:
         def found(name: str) -> str:
             if name.lower() in names:
                 return quoted(names[name.lower()])
-            msg = (
+            raise TargetError(
                 f"The target {target} cannot be created: its layout names the column {name}, and it would get "
                 f"{', '.join(names.values())}. A column comes with its first value: give its type by tableDDL or "
                 "schemaHints, or another layout"
             )
-            raise TargetError(msg)
 
         def of(text: str) -> str:
             match = _TRANSFORM.fullmatch(text)
@@ -93,11 +90,10 @@ def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mappi
     layout = remembered.get(LAYOUT, "").lower()
     kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
     if kept is not None:
-        msg = (
+        raise TargetError(
             f"Column {kept} of {target} has another type now, and {target} is laid out by it: {layout}. Drop {target}, "
             "so that it is created again"
         )
-        raise TargetError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,11 +84,10 @@ class DeltaTarget(Target):
     def check_drop(self, names: Sequence[str]) -> None:
         """Refuse to drop columns without column mapping, too."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
-            msg = (
+            raise TargetError(
                 f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
                 f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
             )
-            raise TargetError(msg)
         super().check_drop(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:

@@ -60,8 +60,7 @@ class DestructiveDDL(Enum):
             return cls(word)
         except ValueError:
             words = ", ".join(repr(one.value) for one in cls)
-            msg = f"on_destructive_ddl={word!r}: it must be one of {words}"
-            raise OptionError(msg) from None
+            raise OptionError(f"on_destructive_ddl={word!r}: it must be one of {words}") from None
 
     def go_on(self, what: str) -> bool:
         """Whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
@@ -73,15 +72,13 @@ class DestructiveDDL(Enum):
 def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
     """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`."""
     if word not in ("fail", "warn"):
-        msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
-        raise OptionError(msg)
+        raise OptionError(f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'")
     return _refuse if word == "fail" or policy is DestructiveDDL.FAIL else warn
 
 
 def _refuse(what: str) -> NoReturn:
     """Refuse DDL of which only TiDB knows what it does."""
-    msg = f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'"
-    raise SchemaError(msg)
+    raise SchemaError(f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +148,11 @@ class DDLReader:
         what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
         if self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
             return state
-        msg = (
+        raise UnexplainedChangeError(
             f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
             f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy "
             "'warn' to mix the rows of both"
         )
-        raise UnexplainedChangeError(msg)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in EMPTIES else 0)
@@ -169,16 +165,14 @@ class DDLReader:
         if self.policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
             return state
         if self.policy is DestructiveDDL.FAIL:
-            msg = f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy"
-            raise SchemaError(msg)
+            raise SchemaError(f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy")
         if kind in EMPTIES and event.commit_ts is not None:
             return state.emptied(event.commit_ts)
         reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
-        msg = (
+        raise SchemaError(
             f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}, or choose the "
             "policy 'warn'"
         )
-        raise SchemaError(msg)
 
     def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
@@ -305,16 +299,14 @@ class DDLReader:
         name = self.target.name
         what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
         if self.is_log:
-            msg = (
+            raise LogTypeError(
                 f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes begin "
                 "another one, and start again; or append to another log"
             )
-            raise LogTypeError(msg)
-        msg = (
+        raise TargetError(
             f"{what}: only TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. "
             f"Or {by_hand(event.commit_ts, name, inside=True)}"
         )
-        raise TargetError(msg)
 
     def _renamed(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after a table got this name: its rows are in the target of the name that it had before."""
@@ -335,17 +327,15 @@ class DDLReader:
         if self.policy.go_on(f"{what}; {target} {then} from now on"):
             return state
         if exists:
-            msg = (
+            raise SchemaError(
                 f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
                 f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose "
                 "the policy 'warn' to mix the rows of both"
             )
-            raise SchemaError(msg)
-        msg = (
+        raise SchemaError(
             f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its "
             "rows"
         )
-        raise SchemaError(msg)
 
 
 def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:

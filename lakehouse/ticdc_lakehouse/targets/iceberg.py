@@ -51,12 +51,11 @@ class IcebergTarget(Target):
             return
         properties = self.properties() if self.exists() else given
         if int(properties.get("format-version", "2")) < _VARIANT_SINCE:
-            msg = (
+            raise TargetError(
                 f"{self.name} cannot have the column {column}: VARIANT is in Iceberg from format version "
                 f"{_VARIANT_SINCE} on. Create the table with properties={{'format-version': '{_VARIANT_SINCE}'}}, or "
                 "read JSON as text: variantJson=false"
             )
-            raise TargetError(msg)
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return iceberg_can_widen(old, new)

@@ -137,8 +137,9 @@ def append_changes(
         if exists:
             settings.layout.check_target(log.name, remembered)
         if exists and LOG not in remembered:
-            msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
-            raise TargetError(msg)
+            raise TargetError(
+                f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
+            )
         prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
         if not exists and not changelog.columns:
             return LogReport(target=log.name, missing=True)
@@ -283,17 +284,15 @@ def check_key(changes: DataFrame, target: str, log: str) -> None:
     logged = existing_target(spark, log)
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
-        msg = (
+        raise TargetError(
             f"{what} has a key now, and its rows until now are in {log}, where nothing tells a repeated change from "
             f"another row's. Read {what} from a new snapshot into {target}, and start again"
         )
-        raise TargetError(msg)
     if not changelog.keys and merged is not None and KEYS in merged.properties():
-        msg = (
+        raise TargetError(
             f"{what} has no key any more, so nothing says which row of {target} a change is about. Rename or drop "
             f"{target} to have the changes from now on in {log}"
         )
-        raise TargetError(msg)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
@@ -340,11 +339,10 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
     names = {f"{prefix}{name}".lower() for name, _ in own}
     for field in changelog.columns:
         if field.name.lower() in names:
-            msg = (
+            raise TargetError(
                 f"Table {changelog.table} has a column {field.name}, as the log's own is called. Give another "
                 "column_prefix, for example column_prefix='_ticdc_'"
             )
-            raise TargetError(msg)
     return [
         *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
         *(
@@ -367,13 +365,12 @@ def _to_change(
             continue
         wide = log.widened(type_, column.type)
         if wide is None:
-            msg = (
+            raise LogTypeError(
                 f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
                 f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
                 "changes begin another one; or append to another log"
             )
-            raise LogTypeError(msg)
         if wide != type_:
             widen.append((name, wide))
     return add, widen
@@ -457,22 +454,19 @@ def history_query(
 ) -> str:
     """Return the query of the versions of rows, which reads `source`, for a log that has `remembered` properties."""
     if LOG not in remembered:
-        msg = f"{log} is not a log that append_log created"
-        raise TargetError(msg)
+        raise TargetError(f"{log} is not a log that append_log created")
     names = list(keys or loads(remembered.get(KEYS, "[]")))
     if not names:
-        msg = (
+        raise SchemaError(
             f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
             "If columns identify a row, give them: keys=['id']"
         )
-        raise SchemaError(msg)
     if LATER_KEYS in remembered and not keys:
         later = ", ".join(loads(remembered[LATER_KEYS]))
-        msg = (
+        raise SchemaError(
             f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
             "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"
         )
-        raise SchemaError(msg)
     prefix = remembered[PREFIX]
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
     own = {f"{prefix}{name}" for name in (CHANGE, COMMITTED_AT, SEQUENCE)}

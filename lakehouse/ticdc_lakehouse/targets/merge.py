@@ -209,8 +209,7 @@ def merge_changes(
     with target_of(read_changelog(changes), target, settings.format) as (changelog, opened):
         timed = with_time_as(changelog, opened, settings.time_as)
         if settings.deletes not in (None, _SOFT, _HARD):
-            msg = f"deletes={settings.deletes!r}: it must be 'soft' or 'hard'"
-            raise OptionError(msg)
+            raise OptionError(f"deletes={settings.deletes!r}: it must be 'soft' or 'hard'")
         policy = DestructiveDDL.of(on_destructive_ddl)
         return _Merge(
             changes=timed,
@@ -337,11 +336,10 @@ class _Merge:
         """Return an argument that a target keeps from its first merge on."""
         before = self._remembered.get(remembered_as)
         if before is not None and given not in (None, before):
-            msg = (
+            raise TargetError(
                 f"Cannot merge {self._what}: it was created with {argument}={before!r}, and {argument}={given!r} was "
                 f"given. Leave {argument} out, or give another target"
             )
-            raise TargetError(msg)
         return next((one for one in (before, given) if one is not None), default)
 
     @cached_property
@@ -474,30 +472,27 @@ class _Merge:
         # Field metadata marks the old name too if older and newer rows come together.
         wanted = self.settings.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:
-            msg = (
+            raise SchemaError(
                 f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
                 "one, give it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
                 "where keep it, other transformations may lose it.) A table without a key cannot be merged: write "
                 "its changes with append_log"
             )
-            raise SchemaError(msg)
         names = {field.name.lower(): field.name for field in self.changes.columns}
         names |= {name: name for name in old_rows.renamed_columns(names)}
         missing = [name for name in wanted if name.lower() not in names]
         if missing:
-            msg = (
+            raise SchemaError(
                 f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
                 f"{_names(self.changes)}). Read the column too, or give other keys"
             )
-            raise SchemaError(msg)
         is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
         if before is not None and is_other and not old_rows.is_emptied():
-            msg = (
+            raise UnexplainedChangeError(
                 f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
                 f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
                 "otherwise give keys"
             )
-            raise UnexplainedChangeError(msg)
         return tuple(names[name.lower()] for name in wanted)
 
     def _without_key(self, dropped_ts: int) -> str:
@@ -512,11 +507,10 @@ class _Merge:
         own = [name for name in self._own if name is not None]
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
-                msg = (
+                raise TargetError(
                     f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
                     "Give another column_prefix, for example column_prefix='_ticdc_'"
                 )
-                raise TargetError(msg)
         fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
         types = {**stored, self._own.sequence: images.frame.schema["seq"].dataType}
@@ -556,12 +550,11 @@ class _Merge:
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
         if missing:
-            msg = (
+            raise TargetError(
                 f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
                 "merge_into needs to order changes. Give a target that does not exist yet, or set column_prefix if "
                 "these columns have another prefix"
             )
-            raise TargetError(msg)
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
         wide = common_type(old, new)

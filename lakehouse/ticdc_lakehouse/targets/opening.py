@@ -31,24 +31,21 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
     Without an engine, the table says it or, if that does not exist, its catalog.
     """
     if engine is not None and engine not in ENGINES:
-        msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
-        raise TargetError(msg)
+        raise TargetError(f"format={engine!r}: it must be one of {', '.join(ENGINES)}")
     existing = existing_target(spark, name)
     if existing is not None:
         if engine in (None, existing.engine):
             return existing
-        msg = (
+        raise TargetError(
             f"The target {name} is in {existing.engine}, and format={engine!r} was given: leave it out, or give "
             "another name"
         )
-        raise TargetError(msg)
     engine = engine or _engine_of_catalog(spark, name)
     if engine is None:
-        msg = (
+        raise TargetError(
             f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
             f"Iceberg: give {' or '.join(f'format={one!r}' for one in ENGINES)}"
         )
-        raise TargetError(msg)
     return ENGINES[engine](spark, name)
 
 
@@ -67,11 +64,10 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
         found.renew()
         return found if found.exists() else None
     what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
-    msg = (
+    raise TargetError(
         f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
         "another name, or write the changes with append_log"
     )
-    raise TargetError(msg)
 
 
 @contextmanager
@@ -107,12 +103,11 @@ def check_table(target: Target, before: str, now: str) -> None:
     """Refuse the changes of one table in the target of another; a name that is not known is not compared."""
     if not before or not now or same_table(before, now):
         return
-    msg = (
+    raise TargetError(
         f"Cannot write {now} into {target.name}: it belongs to {before}. Give each table a target of its own; or, if "
         f"{before} is called {now} now and the target has its rows, say so with ALTER TABLE {target.name} SET "
         f"TBLPROPERTIES ('ticdc.table' = '{now}')"
     )
-    raise TargetError(msg)
 
 
 def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = None) -> CommitFacts | None:
@@ -128,19 +123,17 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
         return None
     if after_batch is not None and last.number < after_batch:
         ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
-        msg = (
+        raise TargetError(
             f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
             "without the changes in between. Restore the newest version; or load the table again from a snapshot"
         )
-        raise TargetError(msg)
     if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
-        msg = (
+        raise TargetError(
             f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
             f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
             "version; or give a new app_id, and read again from before the restored version (changes that come again "
             "have no effect)"
         )
-        raise TargetError(msg)
     return last.facts
 
 

@@ -231,12 +231,11 @@ class Target(ABC):
                 raise TargetError(not_opened(self.name, "its folder holds files that are no Delta table")) from None
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
-            msg = (
+            raise TargetError(
                 f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
                 f"{self.engine.title()}'s package, extension and catalog: see 'Tables in Delta and Iceberg' in the "
                 "documentation"
-            )
-            raise TargetError(msg) from None
+            ) from None
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""

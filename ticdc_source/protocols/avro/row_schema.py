@@ -169,8 +169,7 @@ def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: st
     try:
         return _row_schema(schema, table_ddl)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}"
-        raise DecodeError(msg) from None
+        raise DecodeError(f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}") from None
 
 
 def _row_schema(schema: AvroSchema, table_ddl: str | None) -> RowSchema:
@@ -213,8 +212,7 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
         case "decimal" if "precision" in avro:
             precision, scale = avro["precision"], avro.get("scale", 0)
             if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
-                msg = f"a decimal of precision {precision!r} and scale {scale!r}"
-                raise ValueError(msg)
+                raise ValueError(f"a decimal of precision {precision!r} and scale {scale!r}")
             return ColumnType("decimal", length=precision, scale=scale)
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))

@@ -171,11 +171,10 @@ class CSV(Decoder):
         begin = own[0] or ""
         # A plain word is left to `_reader`, which knows whether the table is wanted.
         if len(own) < OWN_FIELDS or not begin.isalpha() or (self.settings.files.quote and not all(quotes)):
-            msg = (
+            raise ValueError(
                 f"a row begins with its operation (I, U or D), table and schema, and this one with {begin[:10]!r}: are "
                 "csv.delimiter and csv.quote those of the changefeed?"
             )
-            raise ValueError(msg)
         name = TableName(text(own[2]), text(own[1]))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
         parts = (part.replace(quote, 2 * quote) if quote else part for part in (name.table, name.database))
@@ -232,8 +231,7 @@ class CSV(Decoder):
             elif len(operations) == 1 and operations[0] in _OPERATIONS:
                 images.add(event, 0, _OPERATIONS[operations[0]], cells[0], None, plan)
             else:
-                msg = f"operation {' and '.join(map(str, operations)):.20}"
-                raise ValueError(msg)
+                raise ValueError(f"operation {' and '.join(map(str, operations)):.20}")
 
         return read
 
@@ -267,11 +265,10 @@ def _classify(split: Split, position: int, value: bytes) -> None:
 def _columns(table: TableName, key: Key, settings: FileSettings, learned: LearnedTable) -> tuple[Column, ...]:
     defined = learned.definition(table, key.version)
     if defined is None:
-        msg = (
+        raise DecodeError(
             f"version {key.version} of {table} is not known: no schema file in the table's folder 'meta' has it. Was "
             "it removed? If the records come from a DataFrame, keep those of schema files in it"
         )
-        raise DecodeError(msg)
     if key.header is None:
         return defined
     return tuple(defined[index] for index in columns_of(key.header, settings, tuple(one.name for one in defined)))
@@ -280,11 +277,10 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
 def _commit_ts(fields: Sequence[str | None]) -> int:
     digits = fields[OWN_FIELDS] if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
-        msg = (
+        raise ValueError(
             f"the fourth field is {digits!r:.40}, no commit-ts. If include-commit-ts is off for the changefeed, set "
             "csv.includeCommitTs=false"
         )
-        raise ValueError(msg)
     return tso(int(digits))
 
 

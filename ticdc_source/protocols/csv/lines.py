@@ -136,13 +136,13 @@ def has_is_update(fields: Fields, settings: FileSettings) -> bool:
             looks the same, and csv.outputOldValue must say it.
     """
     if settings.output_old_value and not fields.says_is_update:
-        msg = "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
-        raise ValueError(msg)
+        raise ValueError(
+            "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
+        )
     if settings.output_old_value is not None or not fields.says_is_update:
         return bool(settings.output_old_value)
     if not settings.quote:
-        msg = "whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue"
-        raise ValueError(msg)
+        raise ValueError("whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue")
     return True
 
 
@@ -203,11 +203,10 @@ def _quoted_fields(text: str, settings: FileSettings, max_fields: int | None) ->
         between = piece.split(delimiter)
         ends = (between.pop(0) if index else "") + (between.pop() if between and index < last else "")
         if max_fields is None and (ends or last % 2):
-            msg = (
+            raise ValueError(
                 "a quote in a row of CSV is not closed, or stands where it must not. Are terminator and csv.quote "
                 f"those of the changefeed? {text[:40]!r}"
             )
-            raise ValueError(msg)
         quotes += [""] * len(between)
         fields += between
         if max_fields is not None and len(fields) >= max_fields:
@@ -233,8 +232,7 @@ def _escaped_fields(text: str, settings: FileSettings, max_fields: int | None) -
 def _unescaped(escape: re.Match[str]) -> str:
     escaped = escape[1]
     if not escaped:
-        msg = "a row of CSV ends in a backslash. Are terminator and csv.quote those of the changefeed?"
-        raise ValueError(msg)
+        raise ValueError("a row of CSV ends in a backslash. Are terminator and csv.quote those of the changefeed?")
     return _UNESCAPED.get(escaped, escaped)
 
 
@@ -261,10 +259,9 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
             rest = rest[len(name + delimiter) :]
             indexes.append(index)
     if rest:
-        msg = (
+        raise ValueError(
             f"the header of the file names a column that the version of the table lacks: {rest[: -len(delimiter)]:.80}"
         )
-        raise ValueError(msg)
     return tuple(indexes)
 
 

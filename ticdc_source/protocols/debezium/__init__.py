@@ -221,8 +221,7 @@ class Debezium(JSONDecoder):
             op, before, after = payload["op"], payload.get("before"), payload.get("after")
             described = before if op == "d" else after
             if not isinstance(described, dict):
-                msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
-                raise TypeError(msg)
+                raise TypeError(f"op {op!r} without {'before' if op == 'd' else 'after'}")
             row = described if op != "u" else with_old_columns(described, before)
             fields, native = row_fields(message), payload["source"].get("connector") not in _TICDC
             signature = (exact(fields), tuple(row), native)
@@ -264,8 +263,7 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
         split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
         return
     if not isinstance(source, dict):
-        msg = "no 'source'"
-        raise TypeError(msg)
+        raise TypeError("no 'source'")
     table = table_name(source.get("db"), source.get("table"))
     if op in _OPERATIONS:
         split.table_events(chunk, table).append(position, 0, value)
@@ -295,8 +293,7 @@ def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObj
     if op == _TRUNCATE:
         return "TRUNCATE", "", None
     if op is not None or "ddl" not in payload:
-        msg = f"op {op!r}"
-        raise ValueError(msg)
+        raise ValueError(f"op {op!r}")
     changes = payload.get("tableChanges") or []
     type_ = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
     json_text(changes)  # refuses what could not be written again
@@ -343,8 +340,7 @@ def _written(payload: JSONObject) -> tuple[int | None, str | None]:
 def payload_of(message: JSONObject) -> JSONObject:
     payload = message.get("payload", message) if "op" not in message else message
     if not isinstance(payload, dict):
-        msg = "'payload' is not an object"
-        raise TypeError(msg)
+        raise TypeError("'payload' is not an object")
     return payload
 
 

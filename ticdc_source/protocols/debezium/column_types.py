@@ -105,8 +105,7 @@ def _decimal(type_: ColumnType) -> Wire:
         if type(cell) is not str:
             return cell
         if not 0 <= scale <= _MOST_DIGITS:
-            msg = f"a decimal of scale {scale}, which MySQL does not have"
-            raise ValueError(msg)
+            raise ValueError(f"a decimal of scale {scale}, which MySQL does not have")
         digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
         sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
         digits = digits.rjust(scale + 1, "0")
@@ -318,8 +317,7 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
         except ValueError:
             return _labels_in_text(text(declared).strip())
     if not isinstance(declared, list):
-        msg = f"labels {declared!r:.40}"
-        raise TypeError(msg)
+        raise TypeError(f"labels {declared!r:.40}")
     return tuple(_bare_label(text(label)) for label in declared)
 
 
@@ -327,8 +325,7 @@ def _labels_in_text(listed: str) -> tuple[str, ...]:
     if listed[:1] == "[" and listed[-1:] == "]":
         listed = listed[1:-1].strip()
     if len(listed) < 2 or not listed[0] == listed[-1] == "'":  # noqa: PLR2004 (two quotes)
-        msg = f"labels {listed!r:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"labels {listed!r:.40}")
     try:
         return parse_type(f"enum({listed})").labels or ()
     except ValueError:  # quotes within a label are not doubled

@@ -63,8 +63,7 @@ def _at_scale(text: str, scale: int) -> str:
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(scale, "0")
     if len(fraction) > scale:
-        msg = f"more than {scale} digits of fraction"
-        raise ValueError(msg)
+        raise ValueError(f"more than {scale} digits of fraction")
     return f"{whole}.{fraction}" if scale else whole
 
 
@@ -101,8 +100,7 @@ def _within(values: pa.Array, first: int, last: int) -> pa.Array:
     """Refuse values outside the years 1 to 9999, which are no dates, or are in another unit."""
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if low is not None and (low < first or high > last):
-        msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"
-        raise ValueError(msg)
+        raise ValueError("outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?")
     return values
 
 
@@ -172,15 +170,13 @@ _TO_STANDARD = str.maketrans("-_", "+/")
 
 def _of_hex(cell: str) -> bytes:
     if _HEX.fullmatch(cell) is None:  # `bytes.fromhex` takes blanks
-        msg = "not hex"
-        raise ValueError(msg)
+        raise ValueError("not hex")
     return bytes.fromhex(cell)
 
 
 def _of_url_safe(cell: str) -> bytes:
     if _URL_SAFE.fullmatch(cell) is None:
-        msg = "not URL-safe base64"
-        raise ValueError(msg)
+        raise ValueError("not URL-safe base64")
     text = cell.translate(_TO_STANDARD)
     return base64_bytes(text if "=" in text else text + "=" * (-len(text) % 4))
 
@@ -205,8 +201,7 @@ def _decoder(mode: str) -> Callable[[str], bytes]:
         except ValueError:
             others = " or ".join(other for other in _MODES if other != mode and _fits(other, cell))
             advice = f"set it to {others}, if the changefeed has that" if others else "it fits no other mode"
-            msg = f"not {mode}, which the option '{_OPTION}' stands for: {advice}"
-            raise ValueError(msg) from None
+            raise ValueError(f"not {mode}, which the option '{_OPTION}' stands for: {advice}") from None
 
     return run
 

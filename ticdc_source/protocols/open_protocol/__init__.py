@@ -77,15 +77,13 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
             open_group = {}
             groups.append(open_group)
         if open_group is None or name not in ("t", "h", "f", "v") or name in open_group:
-            msg = f"a member {name!r} of 'p' that is no column"
-            raise ValueError(msg)
+            raise ValueError(f"a member {name!r} of 'p' that is no column")
         open_group[name] = value
     cells = [(name, dict(cell)) for name, cell in members["u"]]
     nulls = [(name, cell) for name, cell in cells if cell["v"] is None and name not in named]
     first, last = _assigned(groups, nulls), _assigned(groups[::-1], nulls[::-1])
     if len(first) < len(groups):
-        msg = "old values without column names that fit no column that became NULL"
-        raise ValueError(msg)
+        raise ValueError("old values without column names that fit no column that became NULL")
     return {**named, **first} if first.keys() == last.keys() else None
 
 
@@ -138,8 +136,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     if letter:
         return _LETTERS[letter]
     if not (short or long):
-        msg = "not the body of a Go-quoted string"
-        raise ValueError(msg)
+        raise ValueError("not the body of a Go-quoted string")
     return chr(int(short or long, 16)).encode()
 
 
@@ -239,8 +236,7 @@ class OpenProtocol(Decoder):
             if learn is not None:
                 learn(_template_of(signature), runs.version, columns)
             if after is not None and deleted is not None:
-                msg = "both a new row ('u') and a deleted one ('d')"
-                raise ValueError(msg)
+                raise ValueError("both a new row ('u') and a deleted one ('d')")
             if after is not None:
                 row = {name: cell["v"] for name, cell in after.items()}
                 old = None if before is None else {name: cell["v"] for name, cell in before.items()}
@@ -249,8 +245,7 @@ class OpenProtocol(Decoder):
                 row = {name: cell["v"] for name, cell in deleted.items()}
                 images.add(event, indexes[event], "delete", row, None, plan)
             elif before is not None:
-                msg = "an old row ('p') without a new one ('u')"
-                raise ValueError(msg)
+                raise ValueError("an old row ('p') without a new one ('u')")
             else:  # no column is selected: tiflow leaves out the empty map
                 parsed.empty += 1
 
@@ -295,8 +290,7 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
     """Return the value frame in a claim-check file, which is a whole record with one event."""
     events = events_of(key, value)
     if len(events) != 1:
-        msg = f"it holds {len(events)} events"
-        raise ValueError(msg)
+        raise ValueError(f"it holds {len(events)} events")
     key_frame, value_frame = events[0]
     if isinstance(key_frame, DecodeError):
         raise key_frame
@@ -317,14 +311,12 @@ def _columns(signature: Signature) -> tuple[Column, ...]:
 
 def _check_types(name: str, code: object, flags: object, handle: object) -> None:
     if flags is None:
-        msg = (
+        raise ValueError(
             f"column {name!r} has no flags ('f'): TiCDC up to v4.0.4 wrote this message, which does not say whether "
             "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
         )
-        raise ValueError(msg)
     if not (_is_integer(code) and _is_integer(flags)) or type(handle) not in _MARKS:
-        msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
-        raise TypeError(msg)
+        raise TypeError(f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}")
 
 
 def _is_integer(value: object) -> bool:

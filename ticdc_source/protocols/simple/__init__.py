@@ -207,8 +207,7 @@ class Simple(JSONDecoder):
             definitions_of([event])  # a broken definition makes a bad record
             (split.bootstraps if type_ == _BOOTSTRAP else split.ddl).append(event)
         else:
-            msg = f"message type {type_!r}"
-            raise ValueError(msg)
+            raise ValueError(f"message type {type_!r}")
 
     def _shown(self, schemas: list[TableSchema], images: Images) -> list[TableSchema]:
         """Complete TIMESTAMPs by the zone that their values name."""
@@ -248,8 +247,7 @@ class Simple(JSONDecoder):
             type_, before, after = message["type"], message.get("old"), message.get("data")
             described = before if type_ == "DELETE" else after
             if type(described) is not dict:
-                msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
-                raise TypeError(msg)
+                raise TypeError(f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}")
             row = described if type_ != "UPDATE" else with_old_columns(described, before)
             version = message["schemaVersion"]
             # Keys compare as a set: a row in Avro has its members in any order.

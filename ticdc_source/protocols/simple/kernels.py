@@ -54,8 +54,7 @@ def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str
     for cell in numbers.require(cells, dict):
         zone = None if cell is None else cell["location"]
         if cell is not None and not (isinstance(zone, str) and isinstance(cell["value"], str)):
-            msg = "a TIMESTAMP whose location or value is no text"
-            raise TypeError(msg)
+            raise TypeError("a TIMESTAMP whose location or value is no text")
         zones.append(settings.time_zone if zone == LOCAL else zone)
         texts.append(None if cell is None else cell["value"])
     return zones, texts
@@ -140,8 +139,7 @@ def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
     if type_.name == "timestamp":
         return KERNELS["timestamp"].text(type_, settings)([cell])[0].as_py().encode()
     if not isinstance(cell, str):
-        msg = f"a value {cell!r:.40}"
-        raise TypeError(msg)
+        raise TypeError(f"a value {cell!r:.40}")
     if type_.name in NUMBERED:
         return int(cell)
     if type_.name == "float":  # TiDB has it in 32 bits

@@ -195,8 +195,7 @@ class _Cutter:
                 yield self.chunk
                 self._begin()
         if at != end or (compressed is not None and compressed.read(1)):
-            msg = f"Record batch at offset {batch.offset} has unconsumed bytes after its last record"
-            raise DecodeError(msg)
+            raise DecodeError(f"Record batch at offset {batch.offset} has unconsumed bytes after its last record")
 
     def _too_large(self, offset: int) -> Chunk:
         limits = self._limits
@@ -331,8 +330,7 @@ class Decompressed:
     def __init__(self, codec: int, data: memoryview) -> None:
         name = _CODECS.get(codec)
         if name is None or not pa.Codec.is_available(name):
-            msg = f"Libraries for {name or f'compression type {codec}'} compression codec not found"
-            raise DecodeError(msg)
+            raise DecodeError(f"Libraries for {name or f'compression type {codec}'} compression codec not found")
         self._name = name
         if codec == _SNAPPY:
             self._read = partial(_whole_blocks, _snappy_blocks(data))
@@ -348,8 +346,7 @@ class Decompressed:
         try:
             return bytes(self._read(size))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            msg = f"not {self._name}: {error}"
-            raise DecodeError(msg) from error
+            raise DecodeError(f"not {self._name}: {error}") from error
 
 
 def _whole_blocks(blocks: Iterator[bytes], size: int) -> bytes:
@@ -369,8 +366,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
         begin = at + _BLOCK_LENGTH
         at = begin + int.from_bytes(data[at:begin], "big")
         if at > len(data):
-            msg = "a block is cut off"
-            raise ValueError(msg)
+            raise ValueError("a block is cut off")
         yield _snappy(bytes(data[begin:at]))
 
 
@@ -387,6 +383,5 @@ def _snappy(block: bytes) -> bytes:
         if byte < _MORE:
             break
     if size > _SNAPPY_RATIO * len(block):
-        msg = f"{size} bytes cannot have become {len(block)}"
-        raise ValueError(msg)
+        raise ValueError(f"{size} bytes cannot have become {len(block)}")
     return bytes(pa.decompress(block, size, codec="snappy", asbytes=True))

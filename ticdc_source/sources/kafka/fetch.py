@@ -336,8 +336,7 @@ class _RangeRead:
         except TiCDCSourceError:
             raise
         except Exception as error:  # whatever parsers raise on malformed bytes
-            reason = f"{type(error).__name__}: {error}"
-            raise self._undecodable(reason) from error
+            raise self._undecodable(f"{type(error).__name__}: {error}") from error
 
     def _undecodable(self, reason: str) -> DecodeError:
         address = Address(

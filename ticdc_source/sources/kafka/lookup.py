@@ -102,18 +102,16 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 if absent and not missing:
                     topic, partition = absent[0]
                     count = sum(each.topic == topic for each in existing)
-                    msg = (
+                    raise OptionError(
                         f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has "
                         f"{counted(count, 'partition')}"
                     )
-                    raise OptionError(msg)
                 return [each for each in assigned if each in existing]
             case SubscribePattern(pattern):
                 everything = self._look_up(lambda client, patience: client.topics(None, patience)).values()
                 matching = [topic for topic in everything if not topic.is_internal and pattern.fullmatch(topic.name)]
                 if not matching and not missing:
-                    msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
-                    raise OptionError(msg)
+                    raise OptionError(f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole")
                 return sorted(each for topic in matching for each in topic.partitions)
 
     def _of_topics(self, names: Sequence[str], *, missing: bool) -> list[TopicPartition]:
@@ -164,12 +162,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         offsets = self._offsets(times)
         for topic_partition in sorted(offsets):
             if offsets[topic_partition] < 0 and not or_latest:
-                msg = (
+                raise OptionError(
                     f"No offset matched from request of topic-partition {topic_partition} and timestamp "
                     f"{times[topic_partition]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
                     f"at the end there{time_hint(self._options) or '.'}"
                 )
-                raise OptionError(msg)
         without = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
         return offsets | (self.latest(without) if without else {})
 
@@ -244,8 +241,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             return self._look_up(ask)
         except UnknownPartitionsError as error:
             deleted = listed(error.topic_partitions)
-            msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."
-            raise DataLossError(msg) from error
+            raise DataLossError(f"{DATA_LOSS}Partitions {deleted} have been deleted.") from error
 
     def _look_up(self, ask: Callable[[Client, Patience], Answer]) -> Answer:
         return self._brokers.ask(

@@ -161,11 +161,10 @@ class Patience:
             limit = f"{self._limit.option} = {self._limit.ms:.0f} ms"
         elif self._are_all_refused:
             limit = "for brokers that are starting, set kafka.bootstrap.timeout.ms"
-        msg = (
+        raise KafkaUnavailableError(
             f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
             "kafka.bootstrap.servers, kafka.security.protocol and the network"
         )
-        raise KafkaUnavailableError(msg)
 
 
 class _Progress:

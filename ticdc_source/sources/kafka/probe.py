@@ -56,8 +56,7 @@ class Probe(AbstractContextManager["Probe"]):
             raise
         else:
             wrapped.close()
-            msg = "the connection was closed after the handshake"
-            raise ConnectionResetError(msg)
+            raise ConnectionResetError("the connection was closed after the handshake")
         wrapped.settimeout(_SECONDS)
         return Probe(wrapped)
 
@@ -113,8 +112,7 @@ class Probe(AbstractContextManager["Probe"]):
         while len(received) < count:
             part = self._socket.recv(count - len(received))
             if not part:
-                msg = "Connection reset: closed without an answer"
-                raise ConnectionResetError(msg)
+                raise ConnectionResetError("Connection reset: closed without an answer")
             received += part
             if received.startswith(_TLS_ALERT):
                 return received.ljust(count, b"\0")

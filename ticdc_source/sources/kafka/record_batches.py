@@ -186,8 +186,7 @@ def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[Record
     for batch in batches:
         if fetched.check_crcs and not _is_intact(view, batch):
             where = f"partition {fetched.topic}-{fetched.partition} at offset {batch.offset}"
-            msg = f"Record batch for {where} failed crc check"
-            raise DecodeError(msg)
+            raise DecodeError(f"Record batch for {where} failed crc check")
         is_control = batch.attributes & _CONTROL
         if aborted is not None and batch.producer_id >= 0:
             while aborted and aborted[0].first_offset < batch.next_offset:
@@ -220,8 +219,9 @@ def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
         key = b"" if length & 1 else data[at : at + (length >> 1)]
         _, marker = _CONTROL_KEY.unpack_from(key)
     except (IndexError, struct.error):
-        msg = f"Record batch at offset {batch.offset} has a transaction marker that cannot be read"
-        raise DecodeError(msg) from None
+        raise DecodeError(
+            f"Record batch at offset {batch.offset} has a transaction marker that cannot be read"
+        ) from None
     return bool(marker == _ABORT)
 
 
@@ -248,8 +248,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < _MORE:
             return number, at
         shift += 7
-    msg = "a number of more than 64 bits"
-    raise DecodeError(msg)
+    raise DecodeError("a number of more than 64 bits")
 
 
 # Records one by one: the specification of the native path, and the way for records that it declines.
@@ -305,8 +304,7 @@ def cut_records(
             raise _wrong_offset(batch, offset, least)
         timestamp = time + ((time_delta >> 1) ^ -(time_delta & 1)) if appended is None else appended
         if not -_2_63 <= timestamp < _2_63:
-            msg = f"Record batch at offset {batch.offset} has a record whose time has more than 64 bits"
-            raise DecodeError(msg)
+            raise DecodeError(f"Record batch at offset {batch.offset} has a record whose time has more than 64 bits")
         if chunk.headers is not None:
             chunk.headers.append(_named(headers, batch))
         timestamps.append(timestamp)
@@ -328,8 +326,7 @@ def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
         _, part = read_varint(data, body + 1)
         return batch.offset + _signed(read_varint(data, part)[0])
     except IndexError:
-        msg = f"Record batch at offset {batch.offset} ends inside a record"
-        raise DecodeError(msg) from None
+        raise DecodeError(f"Record batch at offset {batch.offset} ends inside a record") from None
 
 
 def check_offset(batch: RecordBatch, offset: int, previous: int) -> None:
@@ -385,5 +382,4 @@ def _named(headers: Sequence[tuple[bytes, bytes | None]], batch: RecordBatch) ->
     try:
         return [(name.decode(), value) for name, value in headers]
     except UnicodeDecodeError as error:
-        msg = f"Record batch at offset {batch.offset} has a header whose name is not UTF-8"
-        raise DecodeError(msg) from error
+        raise DecodeError(f"Record batch at offset {batch.offset} has a header whose name is not UTF-8") from error

@@ -38,11 +38,10 @@ class KafkaSource(RecordSource):
 
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto" and protocol not in self._formats.in_topics:
-            msg = (
+            raise OptionError(
                 f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path' instead of topics, "
                 "or another protocol"
             )
-            raise OptionError(msg)
 
     def batch_ranges(self) -> list[OffsetRange]:
         return self._cluster.resolve_ranges()

@@ -130,8 +130,9 @@ class RenewedToken:
             try:
                 patience.check()
             except KafkaUnavailableError as end:
-                msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
-                raise KafkaUnavailableError(msg) from end
+                raise KafkaUnavailableError(
+                    f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
+                ) from end
             time.sleep(pause_s)
         patience.answered()
 
@@ -277,8 +278,7 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
         if not error.is_untrusted:
             raise TokenUnavailableError(Cause(str(error), error.is_permanent)) from error
         untrusted = f"The certificate of the token endpoint {name} is not trusted: {error}"
-        msg = f"{untrusted}. Check kafka.ssl.truststore.location"
-        raise AccessRefusedError(msg) from error
+        raise AccessRefusedError(f"{untrusted}. Check kafka.ssl.truststore.location") from error
     if answer.status in _SUCCESS:
         return _token(answer.body, name)
     what = answer.status_text + _said(answer.body, login)
@@ -318,8 +318,9 @@ def _token(answer: bytes, name: str) -> Token:
     value = content.get("access_token") if isinstance(content, dict) else None
     if not isinstance(value, str) or not value.strip():
         what = "is not JSON" if content is None else "has no access_token"
-        msg = f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
-        raise AccessRefusedError(msg)
+        raise AccessRefusedError(
+            f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
+        )
     return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
 
 
@@ -349,8 +350,7 @@ def _read(login: EndpointLogin) -> Token:
         value = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
-        msg = f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}") from None
     if not value:
         raise TokenUnavailableError(Cause("the file is empty"))
     return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
@@ -381,22 +381,20 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         from botocore.config import Config  # noqa: PLC0415
         from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415
     except ImportError:
-        msg = (
+        raise AccessRefusedError(
             f"A login with AWS's IAM needs the package {_AWS_PACKAGE} where the driver and the executors run (pip "
             f"install {_AWS_PACKAGE})"
-        )
-        raise AccessRefusedError(msg) from None
+        ) from None
     hide_debug(_TALKATIVE)
     try:
         session = botocore.session.Session(profile=login.profile)
         in_name = next((match[1] for server in servers if (match := _BROKER.search(server.lower()))), None)
         region = in_name or session.get_config_variable("region")
         if region is None:
-            msg = (
+            raise AccessRefusedError(
                 "The names of the brokers do not tell AWS's region: use those that MSK gives for "
                 "kafka.bootstrap.servers, or set AWS_REGION or a profile with a region"
             )
-            raise AccessRefusedError(msg)
         if login.role_arn is None:
             credentials = session.get_credentials()
         else:
@@ -407,8 +405,7 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
             role = sts.assume_role(RoleArn=login.role_arn, RoleSessionName=login.role_session, **named)["Credentials"]
             credentials = Credentials(role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
         if credentials is None:
-            msg = f"AWS's configuration has no credentials. Check {_AWS_ADVICE}"
-            raise AccessRefusedError(msg)
+            raise AccessRefusedError(f"AWS's configuration has no credentials. Check {_AWS_ADVICE}")
 
         class Provider(CredentialProvider):  # type: ignore[misc]  # botocore has no types
             def load(self) -> object:
@@ -421,6 +418,7 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         if isinstance(error, AccessRefusedError):
             raise
         code = error.response.get("Error", {}).get("Code") if isinstance(error, failures.ClientError) else None
-        msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {_AWS_ADVICE}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {_AWS_ADVICE}"
+        ) from None
     return Token(Secret(signed), _AWS_SECONDS)

@@ -342,11 +342,10 @@ class TopicPlanner:
         moved = {tp for tp in self._target if tp.topic in recreated or (tp in now and now[tp] < self._target[tp])}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
-            msg = (
+            raise DataLossError(
                 f"Trigger.AvailableNow: {listed(changed)} changed while the query ran (partitions added "
                 "or deleted, or offsets that went back). This could be transient: restart your query"
             )
-            raise DataLossError(msg)
         return {tp: max(end, begins.get(tp, end)) for tp, end in self._target.items()}
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
@@ -395,8 +394,9 @@ class TopicPlanner:
 def _refuse_snapshot(offset: OffsetJSON) -> None:
     """Refuse an offset of a stream that began with a snapshot: rows may be missing, and its TSO counts for ever."""
     if SNAPSHOT in offset:
-        msg = "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
+        )
 
 
 def _epochs_of(offset: OffsetJSON) -> Offsets:

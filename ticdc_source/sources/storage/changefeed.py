@@ -91,11 +91,10 @@ class Changefeed:
             elif is_schema_file(file.path):
                 schemas.append(TopicPartition(file.path, 0))
             elif file.path.endswith(f"/{CHECKPOINT.topic}"):
-                msg = (
+                raise OptionError(
                     f"'path' {self} has the file {file.path}: the folder of a changefeed is in it. Give the folder of "
                     "one changefeed"
                 )
-                raise OptionError(msg)
             elif file.path != CHECKPOINT.topic:
                 other = file.path
         starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
@@ -174,8 +173,7 @@ class Changefeed:
             return 0
         number = _NUMBER.search(text.decode("utf-8", "replace"))
         if number is None:
-            msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
-            raise DecodeError(msg)
+            raise DecodeError(f"'path' {self}: the index file {path} names no data file but {text[:80]!r}")
         if int(number[1]) > MOST_FILES:
             raise DecodeError(self._far_off(path, int(number[1])))
         return int(number[1])
@@ -233,6 +231,5 @@ def checkpoint_ts(text: bytes | None) -> int | None:
     except (KeyError, TypeError, ValueError):
         ts = None
     if type(ts) is not int or not 0 <= ts < 1 << 63:
-        msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"
-        raise DecodeError(msg)
+        raise DecodeError(f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}")
     return ts or None

@@ -73,8 +73,9 @@ class FileSource(RecordSource):
         formats = {each.extension: name for name, each in self._formats.in_files.items()}
         given = self._options.protocol
         if given not in {"auto", *formats.values()}:
-            msg = f"protocol={given} has no files: a storage sink writes {', '.join(sorted(formats.values()))}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"protocol={given} has no files: a storage sink writes {', '.join(sorted(formats.values()))}"
+            )
         read = (place.topic for place in offsets_read if directory_of(place.topic) is not None)
         extensions = sorted({extension_of(pattern) for pattern in {*self._changefeed.last_look().sizes, *read}})
         unknown = [extension for extension in extensions if extension not in formats]
@@ -85,11 +86,9 @@ class FileSource(RecordSource):
         if not names:
             return None
         if len(names) > 1:
-            msg = f"'path' has files of {' and '.join(names)}: give the folder of one changefeed"
-            raise OptionError(msg)
+            raise OptionError(f"'path' has files of {' and '.join(names)}: give the folder of one changefeed")
         if given not in {"auto", names[0]}:
-            msg = f"'path' has files of {names[0]}, and protocol is {given}: leave 'protocol' out"
-            raise OptionError(msg)
+            raise OptionError(f"'path' has files of {names[0]}, and protocol is {given}: leave 'protocol' out")
         return names[0]
 
     def batch_ranges(self) -> list[OffsetRange]:
@@ -111,11 +110,10 @@ class FileSource(RecordSource):
             reason = f"{self.described(())} has no file with rows, or no more"
             if look.unindexed is not None:
                 reason = changefeed.why_unindexed(look)
-            msg = (
+            raise SchemaError(
                 f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the "
                 "options 'protocol' and 'tables'"
             )
-            raise SchemaError(msg)
         return sampled(ranges)
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -144,11 +142,10 @@ class FileSource(RecordSource):
     def resolved_end(self) -> int:
         checkpoint = self._changefeed.last_look().checkpoint
         if checkpoint is None:
-            msg = (
+            raise SchemaError(
                 f"endingCommitTs=resolved needs the checkpoint-ts, and {self.described(())} has no file "
                 f"{CHECKPOINT.topic} yet: read again when TiCDC has written it, or leave the option out"
             )
-            raise SchemaError(msg)
         return checkpoint + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:

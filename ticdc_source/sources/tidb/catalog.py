@@ -37,8 +37,7 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
         if not any(map(name.is_same, found)):
             raise _absent(session, name, tso)
     if not found:
-        msg = f"Option 'tables': TiDB had no such table at TSO {tso} ({utc(tso)}) that the user may read"
-        raise OptionError(msg)
+        raise OptionError(f"Option 'tables': TiDB had no such table at TSO {tso} ({utc(tso)}) that the user may read")
     return found
 
 
@@ -141,6 +140,5 @@ def _column(row: Row, keys: Sequence[Key], handle: frozenset[str], table: TableN
 def _type(text: str, table: TableName, column: str) -> ColumnType:
     type_ = parse_type(text)
     if not type_.is_supported:
-        msg = f"Column {column} of {table}: type {text} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"Column {column} of {table}: type {text} is not supported")
     return type_

@@ -84,8 +84,7 @@ class Session(AbstractContextManager["Session"]):
     def __init__(self, options: Options, *, answer_s: int = _ANSWER_S) -> None:
         if options.tidb_url is None or options.tidb_user is None:
             missing = "tidb.url" if options.tidb_url is None else "tidb.user"
-            msg = f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'")
         (self._host, self._port), self._user = options.tidb_url, options.tidb_user
         self._password = options.tidb_password or Secret("")
         self._options = options
@@ -267,11 +266,9 @@ class Session(AbstractContextManager["Session"]):
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
         except _NO_MYSQL:
-            text = "what answers there does not speak MySQL's protocol"
-            raise self._refused(_UNREACHABLE, text) from None
+            raise self._refused(_UNREACHABLE, "what answers there does not speak MySQL's protocol") from None
         except RuntimeError as error:  # a login that needs the package `cryptography`
-            msg = f"TiDB {self.server}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
-            raise AccessRefusedError(msg) from None
+            raise AccessRefusedError(f"TiDB {self.server}: {error}. Install it, or use TLS: 'tidb.ssl.mode'") from None
         connection.decoders = {}  # values stay text
         connection._read_timeout = self._answer_s  # noqa: SLF001 (the socket's, from the next answer on)
         connection._rfile = io.BufferedReader(connection._rfile.detach(), _BUFFER)  # noqa: SLF001 (for `row_blocks`)
@@ -335,8 +332,9 @@ def _tls_context(options: Options, mode: str) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.tidb_ssl_ca)
     except OSError as error:
-        msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
+        ) from None
     context.check_hostname = mode == "verify_identity"
     # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -347,13 +345,15 @@ def _pymysql() -> ModuleType:
     try:
         pymysql = importlib.import_module("pymysql")  # an extra
     except ImportError:
-        msg = "Reading from TiDB needs PyMySQL, on the driver and on all executors: pip install 'ticdc-source[tidb]'"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            "Reading from TiDB needs PyMySQL, on the driver and on all executors: pip install 'ticdc-source[tidb]'"
+        ) from None
     first, after = _SUPPORTED
     if not first <= pymysql.VERSION[:2] < after:
         installed = ".".join(map(str, pymysql.VERSION[:3]))
-        msg = f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
-        raise AccessRefusedError(msg)
+        raise AccessRefusedError(
+            f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
+        )
     return pymysql
 
 

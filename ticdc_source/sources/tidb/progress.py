@@ -86,5 +86,6 @@ class SnapshotProgress:
             }
             return cls(int(member["tso"]), int(member.get("size", 0)), tables)
         except (AttributeError, KeyError, TypeError, ValueError):
-            msg = f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
-            raise CheckpointError(msg) from None
+            raise CheckpointError(
+                f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
+            ) from None

@@ -72,8 +72,9 @@ class SnapshotSource(RecordSource):
 
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto":
-            msg = f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
-            raise OptionError(msg)
+            raise OptionError(
+                f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
+            )
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str:  # noqa: ARG002 (there is one)
         return self._formats.of_tables
@@ -169,12 +170,11 @@ class SnapshotSource(RecordSource):
         """
         names = self._tables()
         if len(names) > 1 and self._options.is_typed:
-            msg = (
+            raise OptionError(
                 f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
                 f"{listed(names)}. Choose it, e.g. .option('tables', '{names[0]}'); "
                 "outputFormat=event has the rows of all as JSON"
             )
-            raise OptionError(msg)
         return [definition_range(str(name), self._moment()) for name in names]
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -265,8 +265,7 @@ def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
     """
     bound = None if texts is None else rows.bound(texts)
     if texts is not None and bound is None:
-        msg = f"The checkpoint's offset has a bound of rows that is none: {texts}"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"The checkpoint's offset has a bound of rows that is none: {texts}")
     return bound
 
 
@@ -305,8 +304,7 @@ class SnapshotFetcher(Fetcher):
         if position != offset_range.end:
             found, at = position - offset_range.start, f"now, as of the same TSO {offset_range.tso}: please report this"
             planned = f"{offset_range.size} rows when the read was planned"
-            msg = f"{offset_range} of TiDB {self._session.server} had {planned}, and {found} {at}"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError(f"{offset_range} of TiDB {self._session.server} had {planned}, and {found} {at}")
 
     @property
     def _block_size(self) -> int:

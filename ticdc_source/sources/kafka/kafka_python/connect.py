@@ -44,8 +44,9 @@ def installed() -> str:
         if _LEAST <= numbers < _BELOW:
             return version
         reason = f"version {version} is installed"
-    msg = f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
-    raise OptionError(msg)
+    raise OptionError(
+        f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
+    )
 
 
 def connect(settings: ClientSettings, patience: Patience) -> Client:

@@ -130,8 +130,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             (transport or sock).close()
             if not isinstance(error, Exception):
                 raise
-            msg = f"Handshake failed: {error}"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError(f"Handshake failed: {error}") from error
         return transport
 
     async def _connected_socket(self, node: Node, timeout_at: float | None) -> socket.socket:
@@ -162,11 +161,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         try:
             return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         except socket.gaierror as error:
-            msg = f"DNS lookup failed: {error.strerror}"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError(f"DNS lookup failed: {error.strerror}") from error
         except UnicodeError as error:  # a broker tells its clients a name that DNS cannot have
-            msg = "DNS lookup failed: no name of a host"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError("DNS lookup failed: no name of a host") from error
 
 
 class _ReceivesAnswers:

@@ -136,8 +136,9 @@ class KerberosSession:
         self.gssapi = _gssapi()
         self.login = login
         if login.keytab is not None and not Path(login.keytab).is_file():
-            msg = f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
-            raise AccessRefusedError(msg)
+            raise AccessRefusedError(
+                f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
+            )
         self._await_ticket(patience.apart("there is no ticket for the login"))
         register_sasl_mechanism("GSSAPI", _mechanism, overwrite=True)
 
@@ -147,8 +148,7 @@ class KerberosSession:
                 _ = self.credentials().lifetime  # asks for the ticket
             except self.gssapi.exceptions.GSSError as error:
                 if not _is_unreachable(error):
-                    msg = f"Kerberos gives no ticket for the login: {error}. {_ADVICE}"
-                    raise AccessRefusedError(msg) from None
+                    raise AccessRefusedError(f"Kerberos gives no ticket for the login: {error}. {_ADVICE}") from None
                 patience.failed("Kerberos", Cause(str(error), is_permanent=True))
             else:
                 patience.answered()
@@ -156,8 +156,9 @@ class KerberosSession:
             try:
                 patience.check()
             except KafkaUnavailableError as end:
-                msg = f"There is no ticket for the login at Kafka: {patience.failures_text()}. {_ADVICE}"
-                raise KafkaUnavailableError(msg) from end
+                raise KafkaUnavailableError(
+                    f"There is no ticket for the login at Kafka: {patience.failures_text()}. {_ADVICE}"
+                ) from end
             time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
     def credentials(self) -> _Credentials:
@@ -178,11 +179,10 @@ def _gssapi() -> ModuleType:
     try:
         return importlib.import_module("gssapi")
     except (ImportError, OSError):
-        msg = (
+        raise AccessRefusedError(
             "kafka.sasl.mechanism=GSSAPI needs the package gssapi where the driver and the executors run (pip install "
             "gssapi, which needs the development files of Kerberos)"
-        )
-        raise AccessRefusedError(msg) from None
+        ) from None
 
 
 def _mechanism(**config: object) -> SaslMechanismGSSAPI:

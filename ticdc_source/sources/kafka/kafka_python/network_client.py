@@ -151,8 +151,7 @@ class NetworkClient:
             for key in topic_partitions:
                 left_ms = (deadline - time.monotonic()) * 1000
                 if left_ms <= 0:
-                    msg = "no answer"
-                    raise kafka.errors.KafkaTimeoutError(msg)
+                    raise kafka.errors.KafkaTimeoutError("no answer")
                 offset = self._of_group(group).committed(KafkaTopicPartition(*key), timeout_ms=left_ms)
                 if offset is not None and offset >= 0:
                     committed[key] = offset
@@ -467,8 +466,7 @@ def _exists(name: str, topic: Answered | None) -> bool:
         return False
     error = _error_of(topic)
     if error is kafka.errors.InvalidTopicError:
-        msg = f"'{name}' is not a valid name of a Kafka topic"
-        raise OptionError(msg)
+        raise OptionError(f"'{name}' is not a valid name of a Kafka topic")
     if error is kafka.errors.NoError or error is kafka.errors.UnknownTopicOrPartitionError:
         return error is kafka.errors.NoError
     raise error(name)

@@ -126,8 +126,7 @@ def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyReco
     try:
         for record in LegacyRecordBatch(message, message[_MAGIC]):
             if check_crcs and not record.validate_crc():
-                msg = f"Record at offset {record.offset} failed crc check"
-                raise DecodeError(msg)
+                raise DecodeError(f"Record at offset {record.offset} failed crc check")
             timestamp = -1 if record.timestamp is None else record.timestamp
             yield LegacyRecord(record.offset, timestamp, record.key, record.value)
     except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
