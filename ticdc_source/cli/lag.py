@@ -26,10 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     reader = parser.add_mutually_exclusive_group()
     reader.add_argument(
-        "--checkpoint",
-        type=argument(words),
-        metavar="FOLDER",
-        help="also show the lag of the stream with this checkpointLocation (path or URI)",
+        "--checkpoint", type=argument(words), metavar="FOLDER", help="also show the lag of this stream (path or URI)"
     )
     reader.add_argument(
         "--group", type=argument(words), help="also show the lag of this consumer group (commitGroupOffsets)"

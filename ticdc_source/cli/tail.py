@@ -55,10 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before the end of each partition, written --from=-5 (default: %(default)s)",
     )
     parser.add_argument(
-        "--tables",
-        type=argument(_tables),
-        metavar="DB.TABLE[,…]",
-        help="only rows and DDL of these tables, such as shop.*; watermarks are still shown",
+        "--tables", type=argument(_tables), metavar="DB.TABLE[,…]", help="tables, such as shop.*; watermarks stay"
     )
     parser.add_argument(
         "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"

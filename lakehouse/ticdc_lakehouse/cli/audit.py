@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tables",
         type=argument(checked_patterns),
         metavar="DB.TABLE[,…]",
-        help="which tables, such as shop.*; all by default",
+        help="tables, such as shop.* (default: all)",
     )
     parser.add_argument(
         "--at", type=argument(count), metavar="TSO", help="compare as of this TSO; by default the newest of each table"

@@ -66,10 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", type=argument(_any_case), metavar="FORMAT", help="delta or iceberg")
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
-        "--checkpoint",
-        type=argument(words),
-        metavar="FOLDER",
-        help="where the sync records how far it has read (path, URI)",
+        "--checkpoint", type=argument(words), metavar="FOLDER", help="folder of the checkpoint (path or URI)"
     )
     parser.add_argument(
         "--trigger", type=argument(words), metavar="INTERVAL", help="keep running, with a micro-batch at this interval"
