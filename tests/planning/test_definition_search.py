@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.captured import make_options
 from tests.support.messages import TSO, Message, simple, simple_definition
-from ticdc_source.errors import DataLossError
+from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import DefinitionSearch
@@ -129,6 +129,17 @@ def test_load_searches_too() -> None:
     )
 
     assert schema.field("id").type == pa.int32()
+
+
+def test_load_of_several_tables_searches_for_none() -> None:
+    """Without DDL, nothing but a choice of one table helps, and each search of a large topic takes ten seconds."""
+    topic = Topic([simple(data={"id": "1"}, table=name) for name in ("a", "b", "c")])
+
+    with pytest.raises(OptionError, match="3 tables"):
+        schema_of_ranges(
+            [OffsetRange("t", 0, 0, 3)], topic._fetch, make_options(protocol="simple"), lambda _: topic.search
+        )
+    assert topic.fetched == [OffsetRange("t", 0, 0, 3)]
 
 
 def test_a_stream_waits_for_a_bootstrap() -> None:

@@ -377,8 +377,10 @@ def _lacks_details(sample: Sample) -> bool:
         return False
     tables = {event.table.folded for event in sample.ddl if event.query}
     return any(
-        schema.table.folded in tables and (lack_types(schema.columns) or tells_no_key(schema.columns))
-        for schema in _schemas_in_messages(sample)
+        lack_types(schema.columns) or tells_no_key(schema.columns)
+        for table, parts in sample.rows.items()
+        if table.folded in tables  # others are not described: that may read files, or search a topic
+        for schema in sample.describe(parts[0], with_ddl=False)
     )
 
 
