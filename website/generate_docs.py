@@ -209,7 +209,10 @@ _BROUGHT_BY = {"core": "always", "kafka": "`kafka`", "all": "`all`", "includeHea
 def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
     lines = ["| member | meaning |", "|---|---|"]
-    rows = [f"| `{each.name}` | {each.meaning} |" for each in meanings.METRICS]
+    rows = [
+        f"| {_code(*(each.name for each in same))} | {meaning} |"
+        for meaning, same in groupby(meanings.METRICS, key=lambda each: each.meaning)
+    ]
     return "\n".join(lines + rows)
 
 
@@ -273,7 +276,7 @@ def layers_table() -> str:
 def read_result(benchmark: str) -> str:
     """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
     path = FOLDER / f"{benchmark}.json"
-    table = [] if benchmark == "stages" else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    table = [] if benchmark in {"stages", "scale"} else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
     result = json.loads(path.read_text(encoding="utf-8"))
     there = result["environment"]
     machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']})"
