@@ -112,7 +112,7 @@ def options_table() -> str:
         if option.name in _GROUPS:
             lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
-        scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
+        scope = {"batch": " (batches)", "stream": " (streams)", None: ""}[option.only]
         mark = _NOT_WITH[tuple(output for output in ALL_OUTPUTS if output not in option.scope.outputs)]
         lines.append(f"| `{option.name}`{mark} | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
@@ -251,8 +251,15 @@ def _names_of(kind: str) -> tuple[str, ...]:
 
 def losses_list(protocol: str) -> str:
     """Return the list of what a protocol loses; the corpus tests allow exactly these."""
-    losses: list[Lost] = [*LOSSES, *MISSING]
-    return "\n".join(f"- {loss.what}" for loss in losses if loss.protocol == protocol)
+    lost: dict[str, dict[str, str]] = {}  # by protocol, what is lost by its name
+    each: Lost
+    for each in (*LOSSES, *MISSING):
+        lost.setdefault(each.protocol, {})[each.name] = each.what
+    if protocol == "debezium-avro" and lost["debezium"].items() - lost[protocol].items() == {
+        ("decimal-as-double", lost["debezium"]["decimal-as-double"])
+    }:
+        return "- All that [debezium](debezium.md#what-it-loses) loses, except digits of DECIMAL, which is exact."
+    return "\n".join(f"- {what}" for what in lost[protocol].values())
 
 
 def layers_table() -> str:

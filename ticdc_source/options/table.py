@@ -91,7 +91,7 @@ class OptionTable:
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "that moment: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC unless it has an offset), within"
+        "that moment: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), within"
         " TiDB's `tidb_gc_life_time`",
         default="now",
     )
