@@ -283,7 +283,11 @@ def layers_table() -> str:
 def read_result(benchmark: str) -> str:
     """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
     path = FOLDER / f"{benchmark}.json"
-    table = [] if benchmark in {"stages", "scale"} else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    table = (
+        []
+        if benchmark in {"stages", "scale", "memory"}
+        else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    )
     result = json.loads(path.read_text(encoding="utf-8"))
     there = result["environment"]
     machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']})"
