@@ -76,8 +76,8 @@ METADATA = {
     "_change_type": "`insert`, `update_preimage`, `update_postimage` or `delete`",
     "_commit_version": "TiDB's commit-ts (TSO); without one, a lower bound: the event's milliseconds `<< 18`",
     "_commit_timestamp": "the time in it, UTC",
-    "_sequence": "order of changes, unique in a topic; `rank` is 0 for `delete` and `update_preimage`, else 1; always 1 "
-    "without a commit-ts",
+    "_sequence": "order of changes, unique in a topic; `rank` is 0 for `delete` and `update_preimage`, else 1; always "
+    "1 without a commit-ts",
     "_topic": "Kafka topic",
     "_partition": "Kafka partition",
     "_offset": "Kafka offset",
