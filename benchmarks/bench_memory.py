@@ -74,8 +74,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
         NotImplementedError: the system is not Linux.
     """
     if not PROC.is_dir():
-        message = "memory is read from /proc, which only Linux has"
-        raise NotImplementedError(message)
+        raise NotImplementedError("memory is read from /proc, which only Linux has")
     cases = SIZES[size_name]
     result = Result(NAME, TITLE, command, {"cases": [asdict(case) for case in cases], "options": "defaults"})
     result.columns = ("a topic partition of", "records", "worker peak", "planners peak", "MB/s", "s")

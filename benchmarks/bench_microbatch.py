@@ -274,8 +274,7 @@ def _await(query: Any, topic: str, ends: dict[int, int]) -> dict[str, Any]:
         if query.exception() is not None:
             raise query.exception()
         time.sleep(0.02)
-    message = f"no batch up to {ends} within {_PATIENCE_SECONDS} s; the last is {query.lastProgress}"
-    raise TimeoutError(message)
+    raise TimeoutError(f"no batch up to {ends} within {_PATIENCE_SECONDS} s; the last is {query.lastProgress}")
 
 
 def _offsets_of(offset: Any, topic: str) -> dict[int, int]:

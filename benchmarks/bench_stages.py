@@ -137,8 +137,9 @@ def check_both_are_equal(native: pa.Table, general: pa.Table) -> None:
         if not native[name].equals(general[name]):
             pairs = zip(native[name].to_pylist(), general[name].to_pylist(), strict=True)
             row, pair = next((row, pair) for row, pair in enumerate(pairs) if pair[0] != pair[1])
-            message = f"column {name}, row {row}: {pair[0]!r} on the native path, {pair[1]!r} on the general path"
-            raise AssertionError(message)
+            raise AssertionError(
+                f"column {name}, row {row}: {pair[0]!r} on the native path, {pair[1]!r} on the general path"
+            )
 
 
 def _decode(tables: list[TableEvents], spec: ReadSpec, state: ReadState) -> None:

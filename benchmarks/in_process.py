@@ -23,9 +23,9 @@ from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.batches.cut import chunks_of as chunks_of_batches
-from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
+from ticdc_source.sources.kafka.cut import chunks_of as chunks_of_batches
 from ticdc_source.sources.kafka.kafka_python.slicing import legacy_records
+from ticdc_source.sources.kafka.record_batches import Fetched, record_batches
 
 TOPIC = "in-process"
 
@@ -47,7 +47,7 @@ def cpu_of(run: Callable[[], Any], times: int = 3) -> float:
     took = []
     for _ in range(times):
         gc.collect()
-        gc.disable()  # as a worker does while it decodes
+        gc.disable()  # a worker leaves what lives longer out
         try:
             begun = time.process_time()
             run()

@@ -50,8 +50,7 @@ def record_batch(messages: Iterable[Message], compression: str | None = None) ->
     count = size = rows = 0
     for key, value, own_rows in messages:
         if builder.append(now, key, value) is None:
-            message = f"more than {_LARGEST} bytes do not fit into one record batch"
-            raise ValueError(message)
+            raise ValueError(f"more than {_LARGEST} bytes do not fit into one record batch")
         count += 1
         size += len(value or b"")
         rows += own_rows
@@ -76,8 +75,7 @@ class Loader:
                 if error is kafka.errors.NoError:
                     firsts[partition.index] = partition.base_offset
                 elif error not in _NOT_YET or time.monotonic() > deadline:
-                    topic_partition = f"{topic}-{partition.index}"
-                    raise error(topic_partition)
+                    raise error(f"{topic}-{partition.index}")
         return firsts
 
     def _sent(self, topic: str, batches: Mapping[int, bytes]) -> Any:

@@ -58,8 +58,9 @@ def moments(lines: Iterator[Line], query: str | None = None) -> list[Moment]:
             queries.add(line["query"])
             batches[line["batch"]][line["topic"], line["partition"], line["start"]] = line
     if len(queries) != 1:
-        message = f"the folder has lines of {len(queries)} queries: choose one by --query: {', '.join(sorted(queries))}"
-        raise SystemExit(message)
+        raise SystemExit(
+            f"the folder has lines of {len(queries)} queries: choose one by --query: {', '.join(sorted(queries))}"
+        )
     watermarks: dict[tuple[str, int], int] = {}
     left: dict[tuple[str, int], int] = {}
     partitions = {(topic, partition) for batch in batches.values() for topic, partition, _ in batch}

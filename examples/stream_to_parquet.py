@@ -42,10 +42,9 @@ def distinct_changes(spark: SparkSession, output: str) -> DataFrame:
     # The columns that identify a row: Parquet keeps the metadata that TiCDC's messages gave them.
     keys = [field.name for field in log.schema if field.metadata.get("ticdc.key")]
     if not keys:
-        message = (
+        raise ValueError(
             f"{output}: the table has no primary key, so nothing tells a repeated change from another row's change"
         )
-        raise ValueError(message)
     return log.dropDuplicates([*keys, "_commit_version", "_change_type"])
 
 

@@ -29,7 +29,6 @@ MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
 
 def _cargo() -> str | None:
-    """Return Rust's build tool, as the build of the package finds it."""
     script = runpy.run_path(str(ROOT / "native" / "extension.py"))
     try:
         found: str = script["find_cargo"]()
@@ -100,8 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in ("long", "slow"):
             marker = item.get_closest_marker(name)
             if marker is not None and not marker.args:
-                message = f"{item.nodeid}: `{name}` needs a reason"
-                raise pytest.UsageError(message)
+                raise pytest.UsageError(f"{item.nodeid}: `{name}` needs a reason")
             if marker is not None and name == "long":
                 item.add_marker(pytest.mark.slow(*marker.args))
     items.sort(key=lambda item: GROUPS.index(_group(item)))
@@ -134,13 +132,13 @@ def _add_group(item: pytest.Item) -> None:
     else:
         item._nodeid = node_id  # type: ignore[attr-defined]
     if item.nodeid != node_id:
-        message = "pytest keeps node ids elsewhere: pytest-xdist cannot keep the tests of a group together"
-        raise pytest.UsageError(message)
+        raise pytest.UsageError(
+            "pytest keeps node ids elsewhere: pytest-xdist cannot keep the tests of a group together"
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler of groups, and of files for tests without one."""
     from xdist.scheduler import LoadGroupScheduling
 
     class GroupsAndFiles(LoadGroupScheduling):  # type: ignore[misc]

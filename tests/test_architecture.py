@@ -39,10 +39,10 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.targets.iceberg.forget_versions": "a catalog has the times of commits by the clock",
     f"{COPY}.syncs.upkeep._one": "deleted rows are forgotten by the clock",
     f"{COPY}.syncs.lease.__init__": "processes on two machines have no other clock in common",
-    f"{COPY}.syncs.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
-    f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
-    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
-    f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{COPY}.syncs.checkpoint.newest_ts": "what was lost before a sync began has an earlier commit-ts",
+    f"{PACKAGE}.inspection.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
+    f"{PACKAGE}.inspection.listener.progress_listener": "a lag is the age of a commit time, never below 0",
+    f"{PACKAGE}.spark.readers._task_facts": "metrics say when a task ended",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.status.now_text": "people ask as of when a status is, and since when a table has been set aside",
@@ -55,8 +55,8 @@ LAYERS: tuple[dict[str, str], ...] = (
     {f"{COPY}.syncs": "a whole database in Delta or Iceberg, in one stream; its past, its views and its audits"},
     {f"{COPY}.audits": "one table in Delta or Iceberg compared with TiDB, and repaired"},
     {f"{COPY}.targets": "changes → one table in Delta or Iceberg"},
-    {f"{COPY}.common": "errors of targets, what every statement to Spark needs, and rows of TiDB"},
-    {"developer_api": "what those need who build on the package"},
+    {f"{COPY}.tidb": "the queries of the copy to TiDB", f"{COPY}.errors": "errors of targets"},
+    {"developer_api": "the API for packages that build on this one"},
     {"cli": "the command ticdc-source"},
     {"spark": "the data source and its readers; frames of records"},
     {"inspection": "what a topic holds, whether it can be reached, and how far a stream is; without Spark"},
@@ -73,30 +73,30 @@ NAMES = [name for layer in LAYERS for name in layer]
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
     "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.tokens"}),
-    "boto3": frozenset({"sources.registries"}),
-    "botocore": frozenset({"sources.kafka.tokens", "sources.registries"}),
+    "boto3": frozenset({"sources.schema_registry"}),
+    "botocore": frozenset({"sources.kafka.tokens", "sources.schema_registry"}),
     "cryptography": frozenset({"sources.tls"}),
-    "crc32c": frozenset({"sources.kafka.batches"}),
+    "crc32c": frozenset({"sources.kafka.record_batches"}),
     "kafka": frozenset({"sources.kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fastavro": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols", "sources.storage"}),
     "orjson": frozenset({"protocols"}),
-    "prometheus_client": frozenset({"inspection.monitoring"}),
+    "prometheus_client": frozenset({"inspection.progress"}),
     "pymysql": frozenset({"sources.tidb.client"}),
     "pyspark": frozenset(
         {
             "spark",
-            "inspection.monitoring.listener",
+            "inspection.listener",
             "inspection.executors",
-            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "common")),
+            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "tidb")),
         }
     ),
     "tomli": frozenset({f"{COPY}.syncs.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
-# Folders whose subfolders (not files) stay apart: one wire format does not know another.
+# Folders in which each wire format has a module or a folder; one does not know another.
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
 # The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`. What is
 # a word for something else too is a name in backticks, in a path and as the class.
@@ -104,7 +104,6 @@ _WORDS = frozenset({"simple", "avro", "csv"})
 
 
 def names_of(decoder: type[Decoder]) -> tuple[str, re.RegexFlag]:
-    """Return the pattern of the name of a wire format, and how case counts in it."""
     name = decoder.facts.name
     if name in _WORDS:
         return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.RegexFlag(0)
@@ -119,7 +118,7 @@ MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {
 }
 
 # The one module that gives Spark a statement: everybody else calls its `run_sql`.
-RUNS_SQL = f"{COPY}.common.verbatim"
+RUNS_SQL = f"{COPY}.targets.sessions"
 
 Sources = Mapping[str, str]
 Guard = Callable[[Sources], Iterator[str]]
@@ -143,7 +142,6 @@ def parsed(source: str) -> ast.Module:
 
 @cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return all nodes of a module."""
     return tuple(ast.walk(parsed(source)))
 
 
@@ -238,7 +236,7 @@ def unnamed(sources: Sources) -> Iterator[str]:
         found = [
             (source.count("\n", 0, match.start()) + 1, match[0])
             for wire_folder, names in WIRE_FORMATS
-            if module != REGISTRY and not module.startswith(f"{PACKAGE}.protocols.{wire_folder}.")
+            if module != REGISTRY and not f"{module}.".startswith(f"{PACKAGE}.protocols.{wire_folder}.")
             for match in names.finditer(source)
         ]
         if module not in MAY_NAME_A_WIRE_FORMAT:
@@ -426,7 +424,6 @@ def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProces
 
 
 def below(name: str) -> list[str]:
-    """Return the names of all modules in the layers below the one that holds `name`."""
     number = layer_of(name)
     assert number is not None
     return [module.removesuffix(".__init__") for module in modules() if (layer_of(folder(module)) or 0) > number]

@@ -171,7 +171,6 @@ def test_design_pages_have_numbers_of_their_own() -> None:
 
 
 def targets(text: str) -> set[str]:
-    """Return the targets of the lines `make …` of a text."""
     calls = re.findall(r"^make ((?:[a-z-]+ ?)+)", re.sub(r"[A-Z_]+=\S+ ", "", text), re.MULTILINE)
     return {target for call in calls for target in call.split()}
 

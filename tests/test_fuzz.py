@@ -14,7 +14,7 @@ MUTANTS = 20_000
     ("mutants", "around", "size"),
     [
         (8, 60, 8),
-        pytest.param(250, 400, 42, marks=pytest.mark.slow("2,000 mutants")),
+        pytest.param(100, 400, 42, marks=pytest.mark.slow("1,000 mutants")),
         pytest.param(MUTANTS // len(SCENARIOS), 5000, ROUND, marks=pytest.mark.long("ten minutes")),
     ],
 )

@@ -28,11 +28,11 @@ _NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outpu
 _TWO_QUERIES = """
 import sys
 sys.modules["ticdc_source.kernels._native"] = None
-from ticdc_source.planning.load import infer_schema
+from ticdc_source.planning.load import load_schema
 from ticdc_source.errors import once_per_query
 for _ in range(2):
     with once_per_query(set()):
-        infer_schema({options})
+        load_schema({options})
 """
 
 
@@ -77,7 +77,7 @@ def test_a_process_says_once_that_it_takes_the_general_path(native_code: str, ti
 def test_a_required_native_path_is_missed_by_the_driver_and_by_workers() -> None:
     """With nativeCode=require, load() and a worker's read fail without the native path, and say why and where."""
     with pytest.raises(OptionError, match=r"nativeCode=require, and .*python.* has no native path: not today"):
-        load.infer_schema({**_NO_BROKER, "nativeCode": "require"})
+        load.load_schema({**_NO_BROKER, "nativeCode": "require"})
     with pytest.raises(OptionError, match="Set nativeCode=auto, or run `make wheel`"):
         counted("require")
 
@@ -129,7 +129,6 @@ def test_the_stub_is_what_the_module_has(native_path: ModuleType) -> None:
 
 
 def _stated(node: ast.ClassDef | ast.FunctionDef) -> object:
-    """Return the parameters of a function, or the members of a class."""
     if isinstance(node, ast.FunctionDef):
         return [argument.arg for argument in node.args.args if argument.arg != "self"]
     attributes = {ast.unparse(part.target): None for part in node.body if isinstance(part, ast.AnnAssign)}

@@ -27,18 +27,18 @@ from ticdc_source.planning import load
 from ticdc_source.errors import once_per_query
 for query in range(2):
     with once_per_query(set()):
-        load.infer_schema({options})
-        load.infer_schema({options})
+        load.load_schema({options})
+        load.load_schema({options})
 """
 
 
 def test_a_warning_points_to_the_users_line() -> None:
     """Whatever module of ours warns, the line shown is the one that called the package."""
     with pytest.warns(UserWarning, match="'zzz'") as caught:
-        load.infer_schema(UNKNOWN)
+        load.load_schema(UNKNOWN)
 
     assert caught[0].filename == __file__
-    assert "load.infer_schema(UNKNOWN)" in linecache.getline(__file__, caught[0].lineno)
+    assert "load.load_schema(UNKNOWN)" in linecache.getline(__file__, caught[0].lineno)
 
 
 def test_sparks_processes_show_no_line_and_each_query_its_warnings() -> None:
@@ -57,7 +57,7 @@ def failing() -> None:
     try:
         int("x")
     except ValueError as error:
-        raise OptionError("the cause") from error  # noqa: TRY003, EM101
+        raise OptionError("the cause") from error
 
 
 def printed(error: BaseException) -> list[str]:

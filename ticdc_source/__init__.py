@@ -10,8 +10,8 @@
 
 Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
 makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
-`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has the
-tree of errors.
+`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has all
+classes of errors.
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ def __getattr__(name: str) -> object:
     if name == "errors":  # the module that has the others of them
         return importlib.import_module(f"{__name__}.errors")
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name not in _MISSING:
             raise
-        msg = f"{__name__}.{name} needs {_MISSING[error.name]}"
-        raise ModuleNotFoundError(msg, name=error.name) from None
+        raise ModuleNotFoundError(f"{__name__}.{name} needs {_MISSING[error.name]}", name=error.name) from None
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,11 @@
 # The public names and their modules: type checkers read them here, and `__init__.py` imports one when it is first used.
 from ticdc_source import errors as errors
 from ticdc_source.errors import TiCDCSourceError as TiCDCSourceError
-from ticdc_source.inspection.monitoring.listener import progress_listener as progress_listener
-from ticdc_source.inspection.monitoring.progress import StreamProgress as StreamProgress
-from ticdc_source.planning.commit_ranges import commit_range as commit_range
-from ticdc_source.planning.commit_ranges import complete_until as complete_until
-from ticdc_source.planning.read_arrow import read_arrow as read_arrow
+from ticdc_source.inspection.listener import progress_listener as progress_listener
+from ticdc_source.inspection.progress import StreamProgress as StreamProgress
+from ticdc_source.planning.batch_reads import commit_range as commit_range
+from ticdc_source.planning.batch_reads import complete_until as complete_until
+from ticdc_source.planning.batch_reads import read_arrow as read_arrow
 from ticdc_source.spark.frames import decode as decode
 from ticdc_source.spark.frames import infer_schema as infer_schema
 from ticdc_source.spark.source import TiCDCDataSource as TiCDCDataSource

@@ -20,8 +20,7 @@ __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
 def __getattr__(name: str) -> object:
     """Import a name when it is first used."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

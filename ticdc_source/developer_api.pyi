@@ -17,9 +17,9 @@ from ticdc_source.errors import counted as counted
 from ticdc_source.errors import nearest as nearest
 from ticdc_source.errors import warn as warn
 from ticdc_source.inspection.environment import check_java as check_java
-from ticdc_source.inspection.monitoring.exporter import Exported as Exported
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector as ProgressCollector
-from ticdc_source.inspection.monitoring.exporter import served as served
+from ticdc_source.inspection.progress import Exported as Exported
+from ticdc_source.inspection.progress import ProgressCollector as ProgressCollector
+from ticdc_source.inspection.progress import served as served
 from ticdc_source.options.names import HIDDEN as HIDDEN
 from ticdc_source.options.names import applies_to_frames as applies_to_frames
 from ticdc_source.options.names import applies_to_records as applies_to_records
@@ -30,7 +30,6 @@ from ticdc_source.options.names import without_secrets as without_secrets
 from ticdc_source.options.options import Options as Options
 from ticdc_source.options.parsers import ParseError as ParseError
 from ticdc_source.options.parsers import duration_ms as duration_ms
-from ticdc_source.options.parsers import one_of as one_of
 from ticdc_source.options.parsers import table_patterns as table_patterns
 from ticdc_source.options.topics import TableFilter as TableFilter
 from ticdc_source.options.topics import parse_table as parse_table
@@ -44,8 +43,8 @@ from ticdc_source.schema.change_order import REPAIR_RANK as REPAIR_RANK
 from ticdc_source.schema.change_order import SEQUENCE as SEQUENCE
 from ticdc_source.schema.change_order import SNAPSHOT_RANK as SNAPSHOT_RANK
 from ticdc_source.schema.ddl_event import DDLEvent as DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind as ddl_kind
-from ticdc_source.schema.ddl_kinds import is_too_long as is_too_long
+from ticdc_source.schema.ddl_event import ddl_kind as ddl_kind
+from ticdc_source.schema.ddl_event import is_too_long as is_too_long
 from ticdc_source.schema.json_text import loads as loads
 from ticdc_source.schema.model import COMMENT as COMMENT
 from ticdc_source.schema.model import KEY as KEY
@@ -63,6 +62,7 @@ from ticdc_source.schema.mysql_ddl.old_rows import name_before as name_before
 from ticdc_source.schema.mysql_ddl.old_rows import old_row_changes as old_row_changes
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables as renamed_tables
 from ticdc_source.schema.table_name import TableName as TableName
+from ticdc_source.schema.table_name import quoted_name as quoted_name
 from ticdc_source.schema.tso import duration as duration
 from ticdc_source.schema.tso import of_ms as of_ms
 from ticdc_source.schema.tso import of_time as of_time
@@ -72,13 +72,12 @@ from ticdc_source.schema.tso import utc as utc
 from ticdc_source.schema.types import ColumnType as ColumnType
 from ticdc_source.schema.types import parse_type as parse_type
 from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
-from ticdc_source.sources.locations import redacted as redacted
+from ticdc_source.sources.storage.files import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
 from ticdc_source.sources.tidb.source import Cut as Cut
-from ticdc_source.sources.tidb.sql import quoted_name as quoted_name
+from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.schema import type_of as type_of
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.sync_state import asking as asking
 from ticdc_source.spark.sync_state import check_permission as check_permission
 from ticdc_source.spark.table_rows import TableRows as TableRows

@@ -1,20 +1,5 @@
 """The tree of errors, and how the user sees one: short tracebacks, warnings at the user's line, plain words.
 
-    TiCDCSourceError
-    ├── OptionError (also a ValueError)   an option is missing, unknown, misspelt or contradicts another
-    │   └── AccessRefusedError            the brokers refuse the login or the topic, or TLS or the login lacks something
-    ├── SchemaError                       the messages and the requested schema do not fit together
-    │   └── UnsupportedTypeError          a column has a type that no kernel reads
-    ├── DecodeError                       a record, or one value of it, cannot be read; carries its address
-    │   └── FramingError                  the frames of a record do not add up
-    ├── DataLossError                     records of an offset range are gone
-    ├── KafkaUnavailableError             the brokers did not answer in time
-    ├── CheckpointError                   a stream's checkpoint does not hold offsets
-    ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
-    ├── StorageUnavailableError           the files of a storage sink cannot be read
-    ├── TiDBUnavailableError              TiDB does not answer, or the connection is lost
-    └── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
-
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
 value of an option that may be a secret.
 
@@ -92,7 +77,7 @@ class Address:
 
 
 class TiCDCSourceError(Exception):
-    """The root of the tree: it catches everything that the package raises on purpose."""
+    """The base class of all errors that the package raises on purpose."""
 
 
 class OptionError(TiCDCSourceError, ValueError):

@@ -26,8 +26,7 @@ from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source import errors
 from ticdc_source.cli.__main__ import COMMANDS, parser
-from ticdc_source.inspection.monitoring.exporter import Exported
-from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.progress import EXPORTED, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SOURCE
@@ -78,7 +77,7 @@ _KINDS = {
 # The headings of the tables of options, by the option before which each stands.
 _GROUPS = {
     "protocol": "Tables and output",
-    "snapshot": "Rows of TiDB itself",
+    "snapshot": "Rows from TiDB",
     "startingOffsets": "Where a read starts and ends",
     "maxOffsetsPerTrigger": "Micro-batches and tasks",
     "preimages": "Rows and columns",
@@ -141,7 +140,7 @@ def findings_table() -> str:
 
 def commands_table(commands: Mapping[str, ModuleType]) -> str:
     """Return the table of commands."""
-    lines = ["| command | shows, or does |", "|---|---|"]
+    lines = ["| command | what it does |", "|---|---|"]
     return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in commands.items()])
 
 
@@ -265,7 +264,7 @@ def losses_list(protocol: str) -> str:
 def layers_table() -> str:
     """Return the layers from the top down, and which outside packages each folder may import."""
     lines = [
-        "| layer | folder or file | holds | may import, beside lower layers, Python's library and pyarrow |",
+        "| layer | folder or file | holds | may import, besides lower layers, Python's library and pyarrow |",
         "| --: |---|---|---|",
     ]
     for number, layer in enumerate(LAYERS, 1):
@@ -340,9 +339,9 @@ def speed() -> str:
     by_cpu, by_clock = (f"{min(column):.1f} to {max(column):.1f}" for column in zip(*native, strict=True))
     cpu, clock = next(ratios for name, ratios in _ratios().items() if "native off" in name)
     return (
-        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written `from_json` or\n"
-        f"  `from_avro`, and {by_clock} times by the clock. Without the optional native path in Rust: {cpu:.1f} and\n"
-        f"  {clock:.1f} times."
+        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written decoding\n"
+        f"  (`from_json`, `from_avro` or `mapInArrow`), and {by_clock} times by the clock. Without the optional\n"
+        f"  native path in Rust: {cpu:.1f} and {clock:.1f} times."
     )
 
 
@@ -427,8 +426,7 @@ def parts_of(text: str) -> list[str]:
     marks = [match[1] for match in _FENCE.finditer(text)]
     names, ends = marks[::2], marks[1::2]
     if None in names or any(ends) or len(names) != len(ends):
-        msg = f"the marks of generated parts do not come in pairs: {marks}"
-        raise ValueError(msg)
+        raise ValueError(f"the marks of generated parts do not come in pairs: {marks}")
     return names
 
 
@@ -440,8 +438,7 @@ def generated(text: str) -> str:
     """
     unknown = set(parts_of(text)) - set(PARTS)
     if unknown:
-        msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
-        raise ValueError(msg)
+        raise ValueError(f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 

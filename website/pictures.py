@@ -29,7 +29,7 @@ from ticdc_source.cli.inspect import show
 from ticdc_source.cli.lag import shown as shown_lag
 from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.inspect import inspect
-from ticdc_source.inspection.monitoring.topic_lag import LagWatch, Reader
+from ticdc_source.inspection.topic_lag import LagWatch
 from ticdc_source.options.names import without_secrets
 from ticdc_source.schema.tso import utc
 
@@ -68,7 +68,7 @@ def draw_lag(bootstrap: str, topic: str) -> str:
         offsets = json.dumps({topic: {partition: end - _UNREAD for partition, end in ends.items()}})
         (Path(folder) / "offsets/0").write_text(f"v1\n{{}}\n{offsets}", encoding="utf-8")
         (Path(folder) / "commits/0").write_text("v1\n{}", encoding="utf-8")
-        with LagWatch(given, Reader(checkpoint=folder), now=lambda: _LAST + 0.8) as watch:
+        with LagWatch(given, checkpoint=folder, now=lambda: _LAST + 0.8) as watch:
             report = watch.look()
     report.partitions = [replace(each, topic=TOPIC) for each in report.partitions]
     return _drawn(LAG, lambda screen: screen.show(*shown_lag(report)))

@@ -32,8 +32,9 @@ def opponent_jars(release: str = _NEWEST) -> list[Path]:
 def _fetch_into(folder: Path, release: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        message = f"the jars of Spark's Kafka source are not in {folder}: install Apache Maven, which would fetch them"
-        raise KafkaSetupError(message)
+        raise KafkaSetupError(
+            f"the jars of Spark's Kafka source are not in {folder}: install Apache Maven, which would fetch them"
+        )
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as name:
         download = Path(name) / "jars"
         command = [maven, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
@@ -41,8 +42,7 @@ def _fetch_into(folder: Path, release: str) -> None:
         answer = subprocess.run(command, check=False, capture_output=True, text=True)
         found = sorted(jar.name for jar in download.glob("*.jar"))
         if answer.returncode != 0 or not found:
-            message = f"Maven could not fetch Spark's Kafka source:\n{answer.stdout}{answer.stderr}"
-            raise KafkaSetupError(message)
+            raise KafkaSetupError(f"Maven could not fetch Spark's Kafka source:\n{answer.stdout}{answer.stderr}")
         (download / jars._LISTING).write_text("\n".join(found) + "\n")
         shutil.rmtree(folder, ignore_errors=True)
         download.rename(folder)

@@ -81,8 +81,7 @@ def watermark_after(stream: Sequence[Json], changes: int) -> int:
         seen += event["op"] in ROW_OPERATIONS
         if event["op"] == "watermark" and seen >= changes:
             return int(event["commit_ts"])
-    message = f"the stream has no watermark after {changes} changes"
-    raise SystemExit(message)
+    raise SystemExit(f"the stream has no watermark after {changes} changes")
 
 
 def length_up_to(stream: Sequence[Json], cut: int) -> int:

@@ -69,8 +69,9 @@ def _java(conf: SparkConf, log: Path) -> Iterator[Any]:
         try:
             gateway = launch(conf, {"stdout": file, "stderr": file})
         except PySparkRuntimeError as error:
-            message = f"Spark's Java did not start, and said:\n{log.read_text(errors='replace')}"
-            raise SparkStartError(message) from error
+            raise SparkStartError(
+                f"Spark's Java did not start, and said:\n{log.read_text(errors='replace')}"
+            ) from error
     try:
         if signals:
             raise KeyboardInterrupt

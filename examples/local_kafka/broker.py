@@ -166,8 +166,7 @@ class LocalKafka:
             KafkaStartError: The broker ended, or did not answer in time.
         """
         if self._broker is not None:
-            message = f"the broker on {self.bootstrap_servers} runs already"
-            raise RuntimeError(message)
+            raise RuntimeError(f"the broker on {self.bootstrap_servers} runs already")
         java, jars = find_java(), kafka_jars(self._release())
         try:
             folder = self._folder or self._prepare(java, jars)
@@ -226,8 +225,7 @@ class LocalKafka:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._broker is None:
-            message = f"the broker on {self.bootstrap_servers} does not run"
-            raise RuntimeError(message)
+            raise RuntimeError(f"the broker on {self.bootstrap_servers} does not run")
         self._broker.send_signal(number)
 
     def _prepare(self, java: str, jars: Path) -> Path:
@@ -323,8 +321,7 @@ class LocalKafka:
     def _fail(self, folder: Path, reason: str) -> NoReturn:
         with (folder / "broker.log").open(errors="replace") as log:
             tail = "".join(deque(log, _TAIL_LINES))
-        message = f"{reason}; the end of its log:\n{tail}"
-        raise KafkaStartError(message)
+        raise KafkaStartError(f"{reason}; the end of its log:\n{tail}")
 
 
 class ExternalKafka:
@@ -363,8 +360,7 @@ class ExternalKafka:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        message = f"the broker on {self.bootstrap_servers} is not ours to halt or pause (ask `owned` first)"
-        raise RuntimeError(message)
+        raise RuntimeError(f"the broker on {self.bootstrap_servers} is not ours to halt or pause (ask `owned` first)")
 
 
 @contextmanager
@@ -442,5 +438,4 @@ def free_ports(count: int) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    message = f"no {count} free ports between {_PORTS.start} and {_PORTS.stop} on {HOST}"
-    raise OSError(message)
+    raise OSError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop} on {HOST}")

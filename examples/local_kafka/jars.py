@@ -41,17 +41,14 @@ def find_java() -> str:
     java = java or shutil.which("java")
     advice = f"install Java {OLDEST_JAVA} or newer (a JRE is enough) and put it on PATH or set JAVA_HOME"
     if java is None:
-        message = f"the local Kafka broker needs Java, and none was found: {advice}"
-        raise KafkaSetupError(message)
+        raise KafkaSetupError(f"the local Kafka broker needs Java, and none was found: {advice}")
     answer = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)
     said = answer.stderr + answer.stdout
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None:  # macOS has a stub that only says where to get a Java
-        message = f"{java} -version prints no version but {said.strip()!r}: {advice}"
-        raise KafkaSetupError(message)
+        raise KafkaSetupError(f"{java} -version prints no version but {said.strip()!r}: {advice}")
     if int(version[1]) < OLDEST_JAVA:
-        message = f"Kafka needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}"
-        raise KafkaSetupError(message)
+        raise KafkaSetupError(f"Kafka needs Java {OLDEST_JAVA}, and {java} is Java {version[1]}: {advice}")
     return java
 
 
@@ -96,11 +93,10 @@ def _locked(path: Path) -> Iterator[None]:
 def _fetch_into(folder: Path, release: Release) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
-        message = (
+        raise KafkaSetupError(
             f"the jars of {release.name} {release.version} are not in {folder.parent} yet, and `mvn`, which would "
             "fetch them, was not found: install Apache Maven, or set TICDC_KAFKA_CACHE to a cache that has them"
         )
-        raise KafkaSetupError(message)
     for left_over in folder.parent.glob("jars-*.part"):  # of a download that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     download = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
@@ -114,8 +110,7 @@ def _fetch_into(folder: Path, release: Release) -> None:
             output = list(_shown_progress(process.stdout or ()))
         names = sorted(jar.name for jar in download.glob("*.jar"))
         if process.returncode != 0 or not names:
-            message = f"Maven could not fetch {release.name} {release.version}:\n{''.join(output)}"
-            raise KafkaSetupError(message)
+            raise KafkaSetupError(f"Maven could not fetch {release.name} {release.version}:\n{''.join(output)}")
         (download / _LISTING).write_text("\n".join(names) + "\n")
         download.chmod(0o755)  # mkdtemp gives 0700, and a cache may be shared
         shutil.rmtree(folder, ignore_errors=True)

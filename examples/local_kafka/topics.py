@@ -48,8 +48,7 @@ def delete_topic(bootstrap: str, name: str, seconds: float = 10.0) -> None:
             return
         while name in admin.list_topics():
             if time.monotonic() > deadline:
-                message = f"topic {name} is still listed {seconds} s after its deletion"
-                raise KafkaTimeoutError(message)
+                raise KafkaTimeoutError(f"topic {name} is still listed {seconds} s after its deletion")
             time.sleep(0.02)
 
 

@@ -69,13 +69,11 @@ def made(sql: Session, rows: int) -> None:
 
 
 def rows_of(spark: SparkSession, tidb: TiDBConfig, at: int, size: int) -> DataFrame:
-    """Return the rows of the table, in ranges of so many."""
     reader = spark.read.format("ticdc").option("snapshot", "only").option("tables", TABLE).options(**tidb.options())
     return reader.option("snapshot.at", at).option("snapshot.rowsPerRange", max(1, size)).load()
 
 
 def measured(spark: SparkSession, tidb: TiDBConfig, at: int, size: int) -> dict[str, float]:
-    """Return how many seconds each takes."""
 
     def seconds(run: Callable[[], object]) -> float:
         began = time.monotonic()

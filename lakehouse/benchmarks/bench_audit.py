@@ -24,15 +24,10 @@ MOST = 1 / 3  # of the time of reading the table
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        rows: the rows of the table, which has ten columns.
-        rounds: how often each is measured, in turns.
-    """
-
-    rows: int
-    rounds: int
+    rows: int  # the rows of the table, which has ten columns
+    rounds: int  # how often each is measured, in turns
 
 
 SIZES = {"full": Size(1_000_000, 3), "quick": Size(100_000, 2), "tiny": Size(1000, 1)}

@@ -52,28 +52,17 @@ _LONGEST_ERROR = 300
 
 @dataclass(frozen=True)
 class Case:
-    """Tables, and what happens to them.
+    """Tables, and what happens to them."""
 
-    Attributes:
-        name: its name.
-        tables: what there is: `shop`, `items`, or a number of small tables.
-        rows: the rows of each table at first.
-        changed: how many tables change in a step.
-        changes: the changes of each of them; 0 for an update of every row.
-        steps: number of steps.
-        sides: who takes part.
-    """
-
-    name: str
-    tables: str | int
-    rows: int
-    changed: int
-    changes: int
-    steps: int
-    sides: tuple[str, ...] = SIDES
+    name: str  # its name
+    tables: str | int  # what there is: `shop`, `items`, or a number of small tables
+    rows: int  # the rows of each table at first
+    changed: int  # how many tables change in a step
+    changes: int  # the changes of each of them; 0 for an update of every row
+    steps: int  # number of steps
+    sides: tuple[str, ...] = SIDES  # who takes part
 
     def made(self) -> Sequence[Table]:
-        """Return the tables."""
         if isinstance(self.tables, int):
             return narrow(self.tables)
         return SHOP if self.tables == "shop" else (line_items(),)
@@ -81,15 +70,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        cases: what is measured.
-        engines: with which engines.
-    """
-
-    cases: tuple[Case, ...]
-    engines: tuple[str, ...] = tuple(RUNS)
+    cases: tuple[Case, ...]  # what is measured
+    engines: tuple[str, ...] = tuple(RUNS)  # with which engines
 
 
 _PAIR = (OURS, TUNED)
@@ -144,7 +128,6 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 
 
 def measure(bootstrap: str, engine: str, case: Case) -> list[dict[str, Any]]:
-    """Run a case: all sides in turns; return every step of each."""
     database = Database(case.made())
     samples = []
     with ExitStack() as stack:
@@ -228,7 +211,6 @@ def _medians(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def judge(engine: str, figures: dict[str, Any]) -> Iterator[str]:
-    """Return what became of each target."""
 
     def of(case: str, part: str, name: str, what: str = "s") -> float | None:
         try:
@@ -288,7 +270,6 @@ def _row(name: str, figures: dict[str, Any]) -> list[str]:
 
 
 def _messages(database: Database, case: Case, step: int, changed: Sequence[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield the messages of a step, each with its partition."""
     rows: Iterable[tuple[int, bytes]]
     if step == 0:
         yield from ((0, message) for message in database.creates())
@@ -342,13 +323,11 @@ class _Process:
         return self._process.pid
 
     def heard(self) -> dict[str, Any]:
-        """Return its next answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line or '{"error": "it has ended"}')
         if "error" in answer:
-            message = f"{self.name}: {answer['error']}\n{self._log.read_text()[-3000:]}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"{self.name}: {answer['error']}\n{self._log.read_text()[-3000:]}")
         return answer
 
     def ask(self, verb: str) -> dict[str, Any]:
@@ -359,7 +338,6 @@ class _Process:
         return self.heard()
 
     def send(self, to_kafka: Loader, batches: Sequence[dict[int, tuple[bytes, int]]]) -> None:
-        """Write record batches to its topic."""
         for batch in batches:
             to_kafka.send(self.topic, {partition: data for partition, (data, _) in batch.items()})
             for partition, (_, count) in batch.items():
@@ -367,7 +345,6 @@ class _Process:
         self._ends.write_text(json.dumps({str(number): end for number, end in self._offsets.items()}))
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows of its tables, in order."""
         table = pq.read_table(self.ask("write")["path"])
         return sorted(zip(table["name"].to_pylist(), table["row"].to_pylist(), strict=True))
 

@@ -87,7 +87,6 @@ class Side:
         hand_written.create(self.spark, self.engine, self.targets, self.tables)
 
     def start(self) -> dict[str, Any]:
-        """Start the stream."""
         run = self._sync if self.name == OURS else self._by_hand
 
         def guarded() -> None:
@@ -136,8 +135,7 @@ class Side:
                     if read[self.request["topic"]] == ends:
                         return {"batches": reports}
             time.sleep(_POLL_SECONDS)
-        message = f"the topic was not read within {_PATIENCE_SECONDS} s"
-        raise TimeoutError(message)
+        raise TimeoutError(f"the topic was not read within {_PATIENCE_SECONDS} s")
 
     def stop(self) -> dict[str, Any]:
         """Stop the stream."""
@@ -148,7 +146,6 @@ class Side:
         return {}
 
     def write(self) -> dict[str, Any]:
-        """Write the rows of all tables as text, for a comparison."""
         frames = [self._rows(table) for table in self.tables if table.name in self.request["compared"]]
         path = self.folder / "rows"
         reduce(DataFrame.union, frames).coalesce(1).write.mode("overwrite").parquet(str(path))
@@ -162,7 +159,6 @@ class Side:
 
 
 def main(path: str) -> None:
-    """Do what the lines of the input say."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints is no answer
     side = Side(json.loads(Path(path).read_text()))

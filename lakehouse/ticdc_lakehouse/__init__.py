@@ -8,8 +8,8 @@
 `is_merged` says whether a table needs `merge_into` or `append_log`.
 `sync` does this for all tables of its topics, in one stream. `ticdc-lakehouse sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at
-one commit-ts. `snapshot` reads a table of TiDB as of a TSO.
+and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at one
+commit-ts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: `ticdc-lakehouse --help` does without pyspark."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

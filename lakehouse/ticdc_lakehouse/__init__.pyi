@@ -1,10 +1,9 @@
 # The public names and their modules: type checkers read them here, and `__init__.py` imports one when it is first used.
-from ticdc_lakehouse.audits.report import AuditReport as AuditReport
-from ticdc_lakehouse.common.errors import LogTypeError as LogTypeError
-from ticdc_lakehouse.common.errors import TargetError as TargetError
-from ticdc_lakehouse.common.errors import UnexplainedChangeError as UnexplainedChangeError
-from ticdc_lakehouse.common.tidb import TiDBConfig as TiDBConfig
-from ticdc_lakehouse.syncs.auditing import audit as audit
+from ticdc_lakehouse.audits.table_audit import AuditReport as AuditReport
+from ticdc_lakehouse.audits.table_audit import audit as audit
+from ticdc_lakehouse.errors import LogTypeError as LogTypeError
+from ticdc_lakehouse.errors import TargetError as TargetError
+from ticdc_lakehouse.errors import UnexplainedChangeError as UnexplainedChangeError
 from ticdc_lakehouse.syncs.config import MaintainConfig as MaintainConfig
 from ticdc_lakehouse.syncs.config import SyncConfig as SyncConfig
 from ticdc_lakehouse.syncs.config import TableConfig as TableConfig
@@ -23,5 +22,6 @@ from ticdc_lakehouse.targets.maintenance import purge_deleted as purge_deleted
 from ticdc_lakehouse.targets.maintenance import resolved_ts_of as resolved_ts_of
 from ticdc_lakehouse.targets.merge import MergeReport as MergeReport
 from ticdc_lakehouse.targets.merge import merge_into as merge_into
+from ticdc_lakehouse.tidb import TiDBConfig as TiDBConfig
 
 __all__: list[str]  # noqa: PYI035 (the names above)

@@ -1,6 +1,6 @@
 //! Kafka's records (message format v2): where their offsets, times, keys, values and headers are.
 //!
-//! `ticdc_source/sources/kafka/batches/record_batches.py` is the specification. A strict subset of what it reads is read
+//! `ticdc_source/sources/kafka/record_batches.py` is the specification. A strict subset of what it reads is read
 //! here, with equal results; everything else is declined, so that it is read or reported there.
 
 use pyo3::prelude::*;

@@ -98,8 +98,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No command connects: whatever comes so far ends as if no broker had answered."""
 
     def refuse(*_: object, **__: object) -> None:
-        msg = "nobody answers"
-        raise KafkaUnavailableError(msg)
+        raise KafkaUnavailableError("nobody answers")
 
     monkeypatch.setattr("ticdc_source.sources.kafka.kafka_python.network_client.NetworkClient", refuse)
     for function in ("probe", "speaks_tls"):
@@ -150,7 +149,6 @@ WITHOUT_BROKER = ("options",)
 
 @pytest.mark.parametrize(("command", "name"), [each for each in ALL if each[1] in TAKEN])
 def test_what_is_odd_and_right_is_taken(command: str, name: str, ticdc_source: Command) -> None:
-    """A value that is in range comes as far as the broker, or what it names is refused in one line."""
     for value in TAKEN[name] if command in ("inspect", "doctor") or name not in SHARED else TAKEN[name][-1:]:
         done = call(ticdc_source, command, name, value)
         expected = {1} if command == "doctor" else {2, 3} if name == "--conf" else {3}
@@ -243,7 +241,6 @@ def test_each_command_refuses_a_near_miss(command: str, ticdc_source: Command) -
 
 
 def test_properties_may_come_from_a_pipe(ticdc_source: Command, tmp_path: Path) -> None:
-    """A process can write the properties, as a vault of secrets does."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     thread = threading.Thread(target=pipe.write_text, args=("ssl.ciphrs=1\nclient.id=me\n",))

@@ -84,7 +84,6 @@ def login(kafka: SecureKafka, password: str | None = None) -> dict[str, str]:
 
 
 def test_all_is_well(broker: Kafka, topic: Callable[..., str], doctor: Callable[..., Done]) -> None:
-    """Every step is taken, no step on the network is skipped, and the protocol is named."""
     name = topic()
     produce(broker.bootstrap_servers, name, [(0, *MESSAGE, [], 1_700_000_000_000)])
 
@@ -98,7 +97,6 @@ def test_all_is_well(broker: Kafka, topic: Callable[..., str], doctor: Callable[
 def test_for_people(
     broker: Kafka, topic: Callable[..., str], ticdc_source: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step is a line, and what to do stands below it."""
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
 
     done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic())
@@ -212,7 +210,6 @@ def trust(certificates: Path) -> dict[str, str]:
 
 @pytest.mark.slow("a broker with TLS and logins")
 def test_a_certificate_of_another_name(secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]) -> None:
-    """The name that is not in the certificate is in the message."""
     servers, given = secure.sasl_ssl.replace("127.0.0.1", "localhost"), {**login(secure), **trust(certificates)}
 
     step, message, _ = failed(doctor(servers, "t", security_protocol="SASL_SSL", **given))
@@ -239,7 +236,6 @@ def test_an_address_that_cannot_be_reached(
 
 @pytest.mark.slow("a broker with TLS and logins")
 def test_permission_to_read(secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-    """A topic that the user may read is well."""
     done = doctor(secure.sasl, "readable", security_protocol="SASL_PLAINTEXT", **login(secure))
 
     assert results(done)["read"] == "ok"
@@ -266,7 +262,6 @@ def test_a_schema_registry_that_does_not_answer(broker: Kafka, topic: Callable[.
 
 
 def test_a_clock_that_is_behind(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A record of the future means that this machine's clock is behind the producer's."""
     name = topic()
     produce(broker.bootstrap_servers, name, [(0, *MESSAGE, [], 1_700_000_060_000)])
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
@@ -279,7 +274,6 @@ def test_a_clock_that_is_behind(broker: Kafka, topic: Callable[..., str]) -> Non
 
 class TestWorker:
     def test_a_python_without_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A Python of the same version that cannot import ticdc_source is told with the reason."""
         python = tmp_path / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
         python.chmod(0o755)
@@ -291,7 +285,6 @@ class TestWorker:
         assert (found.result, "cannot import ticdc_source" in found.message) == ("failed", True)
 
     def test_another_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Driver and workers have the same version of Python."""
         python = tmp_path / "python"
         python.write_text("#!/bin/sh\necho 2.7\n")
         python.chmod(0o755)
@@ -312,7 +305,6 @@ class TestJava:
         self, broker: Kafka, topic: Callable[..., str], ticdc_source: Command,
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Without Java all is not well: Spark does not start, and the step says what to do."""
         monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
         monkeypatch.setenv("PATH", str(tmp_path))
 

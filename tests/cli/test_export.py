@@ -1,6 +1,9 @@
 """`ticdc-source export`: rows without Spark, in a file."""
 
-from collections.abc import Callable
+import errno
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +14,8 @@ from examples.local_kafka import produce
 from tests.cli.conftest import Command, Done
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, canal
+from ticdc_source.cli import export as command
+from ticdc_source.cli.__main__ import main
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +35,6 @@ def export(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> C
 
 
 def test_rows_are_written(export: Callable[..., Done], tmp_path: Path) -> None:
-    """Parquet and Arrow have the rows and the schema of a batch read."""
     done = [export(tmp_path / f"rows{suffix}") for suffix in (".parquet", ".arrow")]
 
     assert [(each.code, each.out) for each in done] == [
@@ -66,3 +70,40 @@ def test_what_cannot_be_written_or_read_is_refused(
     assert "a local file" in ticdc_source("export", "--subscribe", "t", "--to", "s3://bucket/rows.parquet").err
     done = ticdc_source("export", "--to", tmp_path / "rows.parquet")
     assert (done.code, "--subscribe" in done.err) == (2, True)
+
+
+def test_an_error_of_reading_is_none_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what goes wrong with the file itself is reported as `--to`."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64()}), batches())
+    monkeypatch.setattr(command, "read_arrow", lambda _: reader)
+
+    with pytest.raises(OSError, match="No route to host"):
+        main(["export", "--conf", "path=/x", "--to", str(tmp_path / "rows.parquet")])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_full_disk_is_an_error_of_the_file(suffix: str, tmp_path: Path) -> None:
+    """Also where the end of the file, which its writer adds when it is closed, does not fit either."""
+    code = f"""
+import os, resource, signal, sys
+import pyarrow as pa
+from ticdc_source.cli import export
+from ticdc_source.cli.__main__ import main
+
+batch = pa.record_batch({{"id": [os.urandom(100_000)]}})
+export.read_arrow = lambda _: pa.RecordBatchReader.from_batches(batch.schema, iter([batch] * 5))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, 250_000))
+sys.exit(main(["export", "--conf", "path=/x", "--to", {str(tmp_path / f"rows{suffix}")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"--to {tmp_path / f'rows{suffix}'}: " in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -26,13 +26,12 @@ from tests.support.registry import registry_options
 from ticdc_source.cli.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.screen import Screen
-from ticdc_source.inspection.evidence import shift_of
 from ticdc_source.inspection.inspect import inspect_chunks, scan
 from ticdc_source.inspection.report import Inspection, PartitionReport, TopicReport
+from ticdc_source.inspection.table_report import shift_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 from website.meanings import FINDINGS
@@ -49,7 +48,6 @@ SOME = (
 
 
 def chunks_of(lines: Iterable[Line]) -> list[Chunk]:
-    """Return the records of a scenario as one chunk for each partition."""
     parts: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         parts[line.partition].append(line)
@@ -114,7 +112,6 @@ def check_settings(found: dict[str, str], config: Mapping[str, Any]) -> None:
 
 
 def check_events(messages: dict[str, Any], whole: Scenario) -> None:
-    """Compare tables with the events of each kind, DDL and watermarks."""
     events = events_of(whole)
     told = whole.header["config"].get("open.output-old-value", True)  # else updates look like inserts
     true = Counter(
@@ -185,7 +182,6 @@ def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
     ],
 )
 def test_the_corpus_is_reported_as_its_headers_say(name: str) -> None:
-    """Protocol, settings, tables, kinds, DDL and findings are those of the changefeed and of its SQL."""
     whole = scenario(name)
     found = inspected(chunks_of(whole.records), whole.header["config"]["partition-num"])
 
@@ -207,7 +203,6 @@ def at(seconds: float, **members: Any) -> Message:
 
 
 def test_a_shifted_timestamp_names_the_offset_to_try() -> None:
-    """TIMESTAMP values eight hours beside the commit times name the offset of the server's zone."""
     report = of_messages(*(at(minutes * 60) for minutes in range(5)))
     (finding,) = [each for each in report.findings if each.code == "timestamp-shifted"]
 
@@ -281,7 +276,6 @@ def test_bad_records_are_counted_by_reason_with_the_first_address() -> None:
 
 
 def test_records_of_no_protocol_are_reported() -> None:
-    """A topic that has nothing of TiCDC's says so, and how its records begin."""
     report = of_messages((None, b"\xff\x00maxwell"), (None, b'{"id": 1}'), (None, b'{"id": 2}'), (None, None))
 
     assert [each.code for each in report.findings] == ["bad-records", "unknown-protocol"]
@@ -291,7 +285,6 @@ def test_records_of_no_protocol_are_reported() -> None:
 
 @pytest.mark.parametrize("value", [None, b""])
 def test_a_tombstone_is_no_bad_record(value: bytes | None) -> None:
-    """Records without a value in a topic of one protocol are no finding."""
     report = of_messages((b'{"id":1}', value), debezium(op="c", after={"id": 1}), (b'{"id":1}', value))
 
     assert not {each.code for each in report.findings} & {"bad-records", "unknown-protocol", "several-protocols"}
@@ -311,7 +304,6 @@ def test_a_table_that_load_refuses_is_a_finding(column: str, type_: str, said: s
 
 
 def test_open_protocol_labels_are_uncertain_without_ddl() -> None:
-    """Types that messages do not fully say are a finding that names the columns and CREATE TABLE."""
     body = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "e": {"t": 247, "f": 64, "v": 2},
                   "d": {"t": 246, "f": 64, "v": "1.50"}}}  # fmt: skip
     report = of_messages(open_message(({"ts": TSO, "scm": "a", "tbl": "b", "t": 1}, body)))
@@ -376,7 +368,6 @@ def test_no_secret_is_in_the_report(
 def test_wrong_arguments_are_errors_with_an_exit_code(
     arguments: list[str], code: int, text: str, broker: Kafka, ticdc_source: Command
 ) -> None:
-    """What the user must mend is one line on stderr, and the exit code 2."""
     done = ticdc_source("inspect", "--bootstrap-servers", broker.bootstrap_servers, *arguments)
 
     assert (done.code, done.out) == (code, "")
@@ -385,7 +376,6 @@ def test_wrong_arguments_are_errors_with_an_exit_code(
 
 
 def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody who answers in time is another exit code than a wrong option."""
     arguments = ["--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", "--conf", "kafka.default.api.timeout.ms=500"]
 
     assert main(["inspect", *arguments]) == 3
@@ -393,7 +383,6 @@ def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]
 
 
 def test_damaged_messages_are_reported_and_never_crash() -> None:
-    """Whatever some bytes of a topic are, there is a report of all of it, as JSON and on the screen."""
     seed = 7
     chooser = random.Random(seed)
     for name in ("canal-json.plain.types", "debezium.disable-schema.ops", "open-protocol.lz4.ops"):
@@ -417,15 +406,14 @@ def test_damaged_messages_are_reported_and_never_crash() -> None:
 
 
 def test_every_finding_has_a_row_in_the_table() -> None:
-    """The codes that the code reports are those of the table from which the documentation is made."""
     folder = Path(ticdc_source.inspection.__file__).parent
-    used = {code for path in folder.glob("*.py") for code in re.findall(r'code="([\w-]+)"', path.read_text("utf-8"))}
+    code = r'(?:code=|yield )"([\w-]+)", (?:f"|message)'
+    used = {found for path in folder.glob("*.py") for found in re.findall(code, path.read_text("utf-8"))}
 
     assert used == set(FINDINGS)
 
 
 def test_a_table_that_is_not_there_is_a_finding() -> None:
-    """An option `tables` that matches no row of the topic says which tables there are."""
     report = of_messages(at(0), at(1), tables="test.u")
     (finding,) = report.findings
 
@@ -434,7 +422,6 @@ def test_a_table_that_is_not_there_is_a_finding() -> None:
 
 
 def test_an_old_watermark_is_late() -> None:
-    """A watermark far behind the clock is a finding; one of a moment ago is none."""
     watermark = canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO})
     lines = [Line(0, key, value, {}) for key, value in (at(0), watermark)]
     reports = [PartitionReport(partition=0, start=0, end=2)]
@@ -469,7 +456,6 @@ def test_findings_of_one_kind_are_one_paragraph() -> None:
 
 
 def test_changes_that_were_sent_again_are_counted() -> None:
-    """Of changes with the same kind, key and commit-ts, all but the first were sent again."""
     (table,) = of_messages(at(0), at(1), at(0), at(0)).topics[0].protocols[0].tables
 
     assert (table.insert, table.sent_again) == (4, 2)

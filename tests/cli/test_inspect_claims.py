@@ -33,7 +33,6 @@ def native(op: str, key: int, number: int) -> Message:
 
 @pytest.mark.parametrize("option", [{"preimages": "false"}, {"operations": "update"}, {}])
 def test_options_of_a_read_accuse_no_changefeed(option: dict[str, str]) -> None:
-    """Old rows that the user left out are not missing in the messages."""
     updates = [debezium("u", None, {"id": 1, "v": number}) for number in range(3)]
 
     assert ("no-old-rows" in {each.code for each in of_messages(*updates, **option).findings}) == (not option)

@@ -15,7 +15,7 @@ from tests.support.messages import TSO, Message, canal
 from tests.support.paths import ROOT
 from tests.support.s3 import s3_server
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader, committed_in_checkpoint
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, committed_in_checkpoint
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -38,9 +38,9 @@ def mark(seconds: float) -> Message:
     return canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO + int(seconds * SECOND)})
 
 
-def look(servers: str, topic: str, now: float, reader: Reader | None = None) -> LagReport:
+def look(servers: str, topic: str, now: float, **reader: str) -> LagReport:
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
-    with LagWatch(given, reader, now=lambda: NOW + now) as watch:
+    with LagWatch(given, **reader, now=lambda: NOW + now) as watch:
         return watch.look()
 
 
@@ -79,10 +79,10 @@ def test_a_chunk_of_several_forms(broker: Kafka, topic: Callable[..., str], tmp_
     write(broker.bootstrap_servers, name, row(0), without_extension, row(2))
     stalled = topic()
     write(broker.bootstrap_servers, stalled, row(12), without_extension)
-    reader = Reader(checkpoint=str(checkpoint(tmp_path, stalled, 0, committed=1)))
+    reader = str(checkpoint(tmp_path, stalled, 0, committed=1))
 
     (newest,) = look(broker.bootstrap_servers, name, 20).partitions
-    (behind,) = look(broker.bootstrap_servers, stalled, 20, reader).partitions
+    (behind,) = look(broker.bootstrap_servers, stalled, 20, checkpoint=reader).partitions
 
     assert newest.age_s == pytest.approx(11.0, abs=0.002)
     assert behind.commit_lag_s == pytest.approx(11.0, abs=0.002)
@@ -101,7 +101,6 @@ def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]
 def test_later_looks_read_new_records_only(
     broker: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second look on the same connections finds what is new, and keeps what it knew."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
@@ -125,7 +124,6 @@ def test_later_looks_read_new_records_only(
 
 
 def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
-    """Nothing is known of a topic without records, so nobody can say that it keeps --max-lag."""
     done = ticdc_source("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic(), "--max-lag", 0)
 
     assert (done.code, done.err) == (1, "")
@@ -157,7 +155,7 @@ class TestCheckpoint:
         write(broker.bootstrap_servers, name, row(0), mark(1), row(4), row(6), mark(7))
         folder = checkpoint(tmp_path, name, 1, 2, 4, committed=2)
 
-        (found,) = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
+        (found,) = look(broker.bootstrap_servers, name, 10, checkpoint=str(folder)).partitions
 
         assert (found.position, found.behind, found.lost, found.commit_lag_s) == (2, 3, 0, 6.0)
         assert found.read_commit_ts == TSO + SECOND
@@ -168,23 +166,25 @@ class TestCheckpoint:
         """Time passes: the lag of a stream with unread events rises, that of one that has read all stays 0."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0), mark(1), row(4))
-        stalled = Reader(checkpoint=str(checkpoint(tmp_path / "stalled", name, 2, committed=1)))
-        finished = Reader(checkpoint=str(checkpoint(tmp_path / "finished", name, 3, committed=1)))
+        stalled = str(checkpoint(tmp_path / "stalled", name, 2, committed=1))
+        finished = str(checkpoint(tmp_path / "finished", name, 3, committed=1))
 
         lags = [
-            [look(broker.bootstrap_servers, name, now, reader).partitions[0].commit_lag_s for now in (10, 100)]
+            [
+                look(broker.bootstrap_servers, name, now, checkpoint=reader).partitions[0].commit_lag_s
+                for now in (10, 100)
+            ]
             for reader in (stalled, finished)
         ]
 
         assert lags == [[6.0, 96.0], [0.0, 0.0]]
 
     def test_a_stream_before_its_first_batch(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-        """A stream that has committed nothing has no position."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0))
         folder = checkpoint(tmp_path, name, 1, committed=0)
 
-        report = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=folder.as_uri()))
+        report = look(broker.bootstrap_servers, name, 10, checkpoint=folder.as_uri())
 
         (found,) = report.partitions
         assert (found.position, found.behind, found.commit_lag_s) == (None, None, None)
@@ -194,7 +194,6 @@ class TestCheckpoint:
     def test_a_stream_that_reads_its_snapshot(
         self, broker: Kafka, topic: Callable[..., str], tmp_path: Path, ticdc_source: Command
     ) -> None:
-        """The snapshot says how far it is, the topic how many records wait for its end."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0), row(4))
         tables = {"shop.orders": {"ranges": 3, "rows": 600, "about": 1100}}
@@ -211,7 +210,6 @@ class TestCheckpoint:
         assert (report["snapshot"], report["partitions"][0]["behind"]) == (told, 1)
 
     def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-        """A checkpoint that Spark itself wrote is read."""
         name = topic(2)
         written = ROOT / "tests/data/checkpoints/0.1.0/in-the-third-batch"
         folder = tmp_path / "checkpoint"
@@ -221,7 +219,7 @@ class TestCheckpoint:
         for partition in range(2):
             write(broker.bootstrap_servers, name, *[row(each) for each in range(6)], partition=partition)
 
-        found = look(broker.bootstrap_servers, name, 10, Reader(checkpoint=str(folder))).partitions
+        found = look(broker.bootstrap_servers, name, 10, checkpoint=str(folder)).partitions
 
         assert [(each.position, each.behind, each.commit_lag_s) for each in found] == [(4, 2, 6.0)] * 2
 
@@ -232,7 +230,7 @@ class TestCheckpoint:
 
         for folder, message in ((tmp_path, "has no folder 'offsets'"), (other, f"reads {name}")):
             with pytest.raises(CheckpointError, match=message):
-                look(broker.bootstrap_servers, name, 0, Reader(checkpoint=str(folder)))
+                look(broker.bootstrap_servers, name, 0, checkpoint=str(folder))
 
 
 def test_a_consumer_group(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -245,7 +243,7 @@ def test_a_consumer_group(broker: Kafka, topic: Callable[..., str]) -> None:
         cluster.partitions()
         cluster.commit_group(f"group-of-{name}", {TopicPartition(name, 1): 1})
 
-    report = look(broker.bootstrap_servers, name, 10, Reader(group=f"group-of-{name}"))
+    report = look(broker.bootstrap_servers, name, 10, group=f"group-of-{name}")
 
     found = [(each.position, each.behind, each.commit_lag_s) for each in report.partitions]
     assert found == [(None, None, None), (1, 1, 7.0)]
@@ -282,7 +280,6 @@ def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_
 
 
 def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path) -> None:
-    """For people, each partition is a line; what a reader lost is said."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
     folder = checkpoint(tmp_path, name, 1, committed=1)

@@ -20,7 +20,6 @@ for command in sys.argv[1:]:
 
 
 def test_commands_do_not_import_pyspark() -> None:
-    """Each command is imported, and shows its help, without pyspark."""
     done = subprocess.run(
         [sys.executable, "-c", _HELP, *COMMANDS], cwd=ROOT, check=False, capture_output=True, text=True
     )
@@ -41,7 +40,6 @@ def test_a_reader_that_ends_early_is_no_finding() -> None:
 
 
 def test_an_error_is_shown_as_it_is(ticdc_source: Command) -> None:
-    """What looks like rich's markup in an error is text."""
     done = ticdc_source(
         "lag", "--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", "--properties", r"no\[/such]\[file"
     )

@@ -23,7 +23,6 @@ def test_options_by_a_part_of_their_name(arguments: tuple[str, ...], shown: list
 
 
 def test_a_name_that_is_not_there(ticdc_source: Command) -> None:
-    """A misspelt name is exit code 2, and the right one is named."""
     done = ticdc_source("options", "startngOffsets")
 
     assert (done.code, "did you mean startingOffsets" in done.err) == (2, True)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.test_inspect import of_messages
 from tests.support.messages import TSO, Message, canal
-from ticdc_source.cli.pipeline_file import pipeline_file
+from ticdc_source.cli.inspect import pipeline_file
 from ticdc_source.errors import OptionError
 
 
@@ -18,7 +18,6 @@ def row(table: str, number: int = 1, database: str = "shop", keys: tuple[str, ..
 
 
 def file_of(*messages: Message, **options: str) -> tuple[dict[str, str], list[str]]:
-    """Return the options of the file, and the calls at its end."""
     inspection = of_messages(*messages, **options)
     inspection.options = {"subscribe": "t", **options}
     text = "\n".join(pipeline_file(inspection, "oss"))
@@ -89,7 +88,6 @@ def test_options_are_written_once_and_secrets_never() -> None:
 
 
 def test_a_prefix_that_no_column_of_a_pipeline_has_is_refused() -> None:
-    """The file names metadata columns in SQL, without quotes."""
     with pytest.raises(OptionError, match="letters, digits and underscores"):
         file_of(row("orders"), metadataColumnPrefix="a b")
     inspection = of_messages(row("orders"), metadataColumnPrefix="x_")

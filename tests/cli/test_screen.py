@@ -75,7 +75,6 @@ PRINTED: dict[str, Callable[[Screen, str], object]] = {
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
 @pytest.mark.parametrize("printed", PRINTED)
 def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is printed on a screen, the only commands to the terminal are our own."""
     monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
     for name, made in (("stdout", output), ("stderr", errors)):
         monkeypatch.setattr(sys, name, file := io.StringIO())

@@ -83,7 +83,6 @@ def test_a_line_per_event(feed: str, tail: Callable[..., Done]) -> None:
 
 
 def test_whole_values(feed: str, tail: Callable[..., Done]) -> None:
-    """--full cuts nothing."""
     done = tail(feed, "--full", "--kind", "delete")
 
     assert done.out.rstrip().endswith(f'[id=7] v="{"x" * 60}" b=0x{"00ff" * 20}')
@@ -129,7 +128,6 @@ def test_a_kind_that_is_not_there(feed: str, tail: Callable[..., Done], argument
 
 
 def test_tables_given_twice(tail: Callable[..., Done]) -> None:
-    """--tables and --conf tables=… contradict each other."""
     assert tail("t", "--tables", "a.b", "--conf", "tables=c.d").code == 2
 
 
@@ -218,7 +216,6 @@ class _LineReader:
 def test_ddl_of_every_partition_is_shown_once(
     broker: Kafka, topic: Callable[..., str], tail: Callable[..., Done]
 ) -> None:
-    """A DDL event is shown once, whichever partitions of the chosen records have a copy."""
     name = topic(3)
     first, second = (
         open_message(({"ts": TSO + number, "scm": "test", "tbl": "t", "t": 2}, {"q": f"{query} table t", "t": 11}))

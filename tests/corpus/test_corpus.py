@@ -69,8 +69,7 @@ SEED = 20261121
 
 
 def quoted(database: str, table: str) -> str:
-    """Return a table's name as the option `tables` expects it."""
-    return f"`{database}`.`{table}`"
+    return ".".join(f"`{part.replace('`', '``')}`" for part in (database, table))
 
 
 def options_of(captured: Captured) -> dict[str, str]:

@@ -52,7 +52,6 @@ IGNORED: Mapping[tuple[str, str], str] = {
 
 
 def encoder_of(captured: Captured) -> Any:
-    """Make the encoder with the options of a capture."""
     header = captured.header
     config, zone = header["config"], header["time_zone"]
     on = {name: True for name, value in config.items() if value is True}
@@ -105,7 +104,6 @@ def encoder_of(captured: Captured) -> Any:
 
 
 def plain(data: bytes, codec: str) -> bytes:
-    """Undo TiCDC's compression."""
     if codec == "snappy":
         return bytes(cramjam.snappy.decompress_raw(data))
     return bytes(cramjam.lz4.decompress(data)) if codec == "lz4" else data
@@ -126,7 +124,6 @@ def parsed(data: bytes) -> Any:
 
 
 def frames(data: bytes) -> Iterator[bytes]:
-    """Cut open-protocol frames."""
     while data:
         length = int.from_bytes(data[:8], "big")
         yield data[8 : 8 + length]
@@ -134,7 +131,6 @@ def frames(data: bytes) -> Iterator[bytes]:
 
 
 def parsed_open(record: Record, codec: str) -> Any:
-    """Parse an open-protocol record: version, keys, values."""
     key, value = record
     heads = [compared(parsed(frame), "open-protocol") for frame in frames((key or b"")[8:])]
     bodies = [parsed(plain(frame, codec)) if frame else frame for frame in frames(value or b"")]
@@ -149,7 +145,6 @@ def unordered(value: Any) -> Any:
 
 
 def without(value: Pairs, path: str) -> Pairs:
-    """Return an object without the member at a path."""
     name, _, rest = path.partition(".")
     out = Pairs()
     for member, content in value:
@@ -188,7 +183,6 @@ def parsed_debezium(record: Record, codec: str) -> Any:
 
 
 def parsed_simple(record: Record, codec: str) -> Any:
-    """Parse a simple record."""
     key, value = record
     text = plain(value or b"", codec)
     if not is_avro(text):
@@ -216,7 +210,6 @@ PARSERS: Mapping[str, Callable[[Record, str], Any]] = {
 
 
 def tables_of(captured: Captured) -> dict[tuple[str, str, int], Table]:
-    """Return the versions of the tables that a capture declares."""
     return {
         (entry["schema"], entry["table"], entry["table_version"]): table_of(entry)
         for entry in captured.header["tables"]

@@ -27,24 +27,20 @@ Place = tuple[int, int, int, str]
 
 
 def place(row: Mapping[str, Any], image: str) -> Place:
-    """Return the place of a row's image."""
     sequence = row["_sequence"]
     return sequence["partition"], sequence["offset"], sequence["index"] & 0x7FFFFFFF, image
 
 
 def read(captured: Captured, **options: str) -> pa.Table:
-    """Read in whole chunks, with the options that a user must set."""
     return captured.read(sizes=whole, schema=None, **options, **options_of(captured))
 
 
 def images(rows: list[dict[str, Any]]) -> Iterator[tuple[Place, Any]]:
-    """Yield the images of `envelope` or of `event`."""
     for row in rows:
         yield from ((place(row, image), row[image]) for image in ("before", "after") if row[image] is not None)
 
 
 def is_no_date(text: str) -> bool:
-    """Return whether a text is a date that only MySQL has."""
     try:
         datetime.date.fromisoformat(text[:10])
     except ValueError:
@@ -53,13 +49,11 @@ def is_no_date(text: str) -> bool:
 
 
 def six_digits(text: str) -> str:
-    """Return the text of a time with six digits of fraction."""
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction.ljust(6, '0')}"
 
 
 def as_mysql_writes(value: datetime.timedelta) -> str:
-    """Return a TIME with six digits of fraction."""
     total, micros = divmod(abs(value) // datetime.timedelta(microseconds=1), 1_000_000)
     sign = "-" if value < datetime.timedelta(0) else ""
     return f"{sign}{total // 3600:02d}:{total // 60 % 60:02d}:{total % 60:02d}.{micros:06d}"

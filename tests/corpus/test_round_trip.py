@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.corpus.test_corpus import differences
+from tests.corpus.test_corpus import differences, quoted
 from tests.encoders.avro import Avro, DebeziumAvro
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.debezium import Debezium
@@ -154,7 +154,6 @@ class Topic:
 
 
 def header_of(protocol: str, variant: Variant, entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a header as captures have it."""
     return {
         "scenario": variant.name, "protocol": protocol, "config": dict(variant.config),
         "time_zone": variant.time_zone, "tables": entries,
@@ -162,7 +161,6 @@ def header_of(protocol: str, variant: Variant, entries: list[dict[str, Any]]) ->
 
 
 def written(protocol: str, variant: Variant, seed: int, tables: int, changes: int) -> Topic:
-    """Write a topic of random changes."""
     chance = random.Random(seed)
     made = Changes(seed, variant.families, defaults=protocol == "debezium")
     queues: dict[int, list[tuple[Event, Table | None]]] = defaultdict(list)
@@ -240,12 +238,10 @@ def known(event: Event, sent: Event, variant: Variant) -> Event:
 
 
 def truth_of(events: Sequence[Event]) -> Event:
-    """Return a record's truth."""
     return events[0] if len(events) == 1 else {"op": "batch", "events": events}
 
 
 def cannot_be_written(event: Event, table: Table, encoder: Any, tables: Iterable[Table]) -> bool:
-    """Return whether TiCDC refuses to write a row."""
     if isinstance(encoder, OpenProtocol):
         return _fits_none(event, table, encoder)
     if not isinstance(encoder, (Avro, DebeziumAvro)):
@@ -266,7 +262,6 @@ def cannot_be_written(event: Event, table: Table, encoder: Any, tables: Iterable
 
 
 def spelt_name(table: Table) -> tuple[str, str]:
-    """Return the name of a table as Avro can spell it."""
     return sanitized(table.schema), sanitized(table.name)
 
 
@@ -298,7 +293,6 @@ def _batch_key(each: tuple[Event, Table | None], variant: Variant) -> tuple[Any,
 
 
 def expected_rows(topic: Topic, variant: Variant, database: str, table: str) -> list[TrueRow]:
-    """Return the rows that a read must return, in its order."""
     rows = list(true_rows(topic.captured, database, table))
     if not (isinstance(variant.encoder, OpenProtocol) and variant.encoder.only_updated):
         return rows
@@ -400,13 +394,7 @@ def sent(rows: Sequence[TrueRow], protocol: str) -> set[str]:
     }
 
 
-def quoted(database: str, table: str) -> str:
-    """Return a table's name as the option `tables` expects it."""
-    return ".".join(f"`{part.replace('`', '``')}`" for part in (database, table))
-
-
 def event_of(topic: Topic, row: TrueRow) -> Event:
-    """Return the event of a row."""
     truth = topic.captured.partitions[row.partition][row.offset].truth
     events: Sequence[Event] = truth.get("events", [truth])
     return events[row.index]
@@ -434,7 +422,6 @@ def report(topic: Topic, variant: Variant, row: TrueRow | None, what: str, *, as
 
 
 def alone_topic(protocol: str, variant: Variant, entry: dict[str, Any], event: Event) -> Topic:
-    """Return a topic with one event after the DDL of its table."""
     table = table_of(entry)
     ddl = {
         "op": "ddl", "commit_ts": entry["table_version"], "schema": entry["schema"], "table": entry["table"],

@@ -23,7 +23,6 @@ from ticdc_source.schema.types import parse_type
 
 
 def told(captured: Captured, database: str, table: str) -> TableSchema:
-    """Return what TiDB would tell of a table in the end."""
     versions = [one for one in captured.header["tables"] if (one["schema"], one["table"]) == (database, table)]
     columns = max(versions, key=lambda one: one["table_version"])["columns"]
     sent = (one for one in columns if one.get("generated") != "VIRTUAL")
@@ -35,7 +34,6 @@ def told(captured: Captured, database: str, table: str) -> TableSchema:
 def rows_of(
     captured: Captured, table: TableSchema, monkeypatch: pytest.MonkeyPatch, told_at: int = 0, **options: str
 ) -> list[dict[str, Any]]:
-    """Read a table whose schema TiDB tells."""
     given = captured.options(tables=quoted(*table.table), **options_of(captured), **options)
     definitions = {(table.table.folded, told_at): table.columns} if told_at else {}
     schema = read_schema(table, decoder_of(FORMATS.of_tables, given), given, definitions=definitions)

@@ -2,7 +2,6 @@
 
 
 def compressed(data: bytes, codec: str) -> bytes:
-    """Compress the bytes of a value, or of an open-protocol value frame."""
     if codec not in ("snappy", "lz4"):
         return data
     import cramjam  # here: environments of engines, which have the package's dependencies only, write plain messages

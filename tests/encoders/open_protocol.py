@@ -37,7 +37,6 @@ def framed(*parts: bytes) -> bytes:
 
 
 def go_quoted(data: bytes) -> str:
-    """Return the body of Go's `strconv.Quote`."""
     out = []
     for char in data.decode(errors="surrogateescape"):
         code = ord(char)

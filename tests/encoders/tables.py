@@ -133,7 +133,6 @@ def table_of(declared: Mapping[str, Any]) -> Table:
 
 
 def images(event: Event) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return the rows before and after a row event, with the columns that messages have."""
     sent = [column for column in event["columns"] if column.get("generated") != "VIRTUAL"]
     before = None if event["op"] == "insert" else {column["name"]: column.get("before") for column in sent}
     after = None if event["op"] == "delete" else {column["name"]: column.get("after") for column in sent}
@@ -165,7 +164,6 @@ def local(text: str, time_zone: str) -> str:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the names of the columns whose value an update has changed."""
     return [name for name in before if before[name] != after[name]]
 
 

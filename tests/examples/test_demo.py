@@ -72,7 +72,6 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path, giv
 @pytest.mark.long("a JVM of its own")
 @OWN_JVM
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
-    """Interrupted while Spark reads, the demo deletes its topics and shows no traceback."""
     before = topics(broker)
     demo = start(broker, tmp_path, "--protocol", "canal-json")
     assert demo.stdout is not None
@@ -90,7 +89,6 @@ def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
 
 @pytest.mark.slow("a process of its own")
 def test_without_java_it_says_so(tmp_path: Path) -> None:
-    """Without Java, the demo says what to install."""
     demo = subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,

@@ -28,7 +28,6 @@ def truths() -> dict[str, TableTruth]:
 def test_the_truth_is_what_the_messages_come_to(
     streams: dict[str, list[Message]], truths: dict[str, TableTruth]
 ) -> None:
-    """The messages of canal-json, which has values as SQL writes them, rebuild the rows of the truth."""
     newest: dict[tuple[str, str], tuple[int, bool, dict[str, str | None]]] = {}
     for message in streams["canal-json"]:
         value = json.loads(message.value or b"")
@@ -60,14 +59,12 @@ def as_canal_writes(cell: Any) -> str | None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[str, list[Message]]) -> None:
-    """Both `ADD COLUMN` statements are found in the messages of each protocol."""
     found = [column[:3] for column in added_columns(protocol, streams[protocol])]
     assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_are_the_corpus_own(protocol: str, streams: dict[str, list[Message]], corpus: Path) -> None:
-    """The demo's messages are those of the corpus, byte by byte."""
     records = _read(corpus / f"{SCENARIOS[protocol]}.jsonl.gz")[1 : len(streams[protocol]) + 1]
     assert [_message(record) for record in records] == streams[protocol]
 
@@ -143,7 +140,6 @@ def found(*rows: dict[str, Any]) -> pa.Table:
     ],
 )  # fmt: skip
 def test_one_different_cell_is_found(column: str, value: Any, expected: str, text: str | None) -> None:
-    """A wrong value of each type is one difference."""
     comparison = compare(TRUTH, found(ROW | {column: value}, EMPTY))
     assert comparison.differences == [Difference(("1",), column, expected, text)]
     assert (comparison.rows, comparison.equal) == (2, 1)
@@ -158,7 +154,6 @@ def test_one_different_cell_is_found(column: str, value: Any, expected: str, tex
     ],
 )
 def test_a_row_too_few_or_too_many_is_found(rows: list[dict[str, Any]], difference: Difference) -> None:
-    """A missing, repeated or additional row is a difference."""
     comparison = compare(TRUTH, found(*rows))
     assert comparison.differences == [difference]
     assert comparison.equal == comparison.rows - 1

@@ -46,7 +46,6 @@ class Feed:
         produce(self.bootstrap, self.topic, [(*message, [], None) for message in messages])
 
     def check(self, rows: DataFrame) -> None:
-        """Compare rows with the final rows in SQL, every column of every row."""
         truth = read_truth()[TABLE]
         comparison = compare(truth, fill_added_columns(rows, self.added).toArrow())
         assert (comparison.rows, comparison.differences) == (len(truth.rows), [])
@@ -103,7 +102,7 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     changes.check(current_rows(log))
 
 
-@pytest.mark.slow("reads a whole stream, and merges it several times")
+@pytest.mark.long("the copy has tests of it")
 def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Micro-batches that are merged in reverse order, and the older one twice, give the rows of SQL."""
     changes = feed("canal-json")

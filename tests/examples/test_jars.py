@@ -15,12 +15,10 @@ def nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_java() -> None:
-    """Without Java, the error says which Java to install."""
     with pytest.raises(KafkaSetupError, match=r"install Java 17 or newer"):
         jars.find_java()
 
 
 def test_missing_maven() -> None:
-    """With an empty cache and no Maven, the error says to install Maven."""
     with pytest.raises(KafkaSetupError, match=r"install Apache Maven"):
         jars.kafka_jars()

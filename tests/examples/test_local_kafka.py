@@ -49,7 +49,6 @@ def test_a_command_gets_the_address() -> None:
     ],
 )
 def test_owner_ends(end: str, kind: str, count: int) -> None:
-    """However the owner ends without `stop()`, it leaves no process and no folder behind."""
     command = [sys.executable, "-c", OWNER, "leave" if end == "exit" else "wait", kind]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
+from tests.inspection.test_progress import NOW, Query, line, ts
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
-from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.progress import EXPORTED
 
 RULES = ROOT / "examples" / "prometheus-rules.yml"
 
@@ -68,7 +68,6 @@ def lines() -> list[dict[str, Any]]:
 
 @pytest.mark.slow("draws pictures")
 def test_the_script_draws(tmp_path: Path) -> None:
-    """The script draws a picture, and says how late the stream was."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines()))
     command = [sys.executable, "-m", "examples.plot_lag", "--metrics", str(tmp_path), "--output", f"{tmp_path}/lag.png"]

@@ -39,7 +39,6 @@ def tour(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long("a JVM of its own")
 @pytest.mark.spark
 def test_the_page_has_all_pictures(tour: Path) -> None:
-    """The page is one file with every picture, each of them well-formed SVG, also as a file."""
     page = (tour / "index.html").read_text(encoding="utf-8")
 
     assert 'id="schema"' in page

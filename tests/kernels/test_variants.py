@@ -118,7 +118,6 @@ def test_json_columns_are_variants(protocol: str) -> None:
 
 
 def broken(text: str) -> Message:
-    """Make a row with a text that is not JSON, or not JSON that VARIANT holds."""
     return canal("INSERT", [{"id": "1", "j": text}], None, {"id": "int", "j": "json"})
 
 

@@ -35,13 +35,11 @@ def test_hints_are_names_and_types() -> None:
     ],
 )
 def test_sparks_ddl_is_read_however_it_is_written(text: str, found: dict[str, pa.DataType]) -> None:
-    """Colons, backticks, comments, line breaks and blanks have the same meaning as in Spark."""
     assert parse_hints(text) == found
 
 
 @pytest.mark.usefixtures("spark")
 def test_every_type_is_sparks_type_of_that_name() -> None:
-    """Each type name has the same meaning as in Spark's own DDL parser."""
     names = [*hints._TYPES, "decimal(20,4)"]
 
     theirs = StructType.fromDDL(", ".join(f"c{index} {name}" for index, name in enumerate(names)))
@@ -67,7 +65,6 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
     ],
 )
 def test_what_is_not_ddl_is_refused(text: str, expected: str) -> None:
-    """The message names the option and says what is wrong with its text."""
     with pytest.raises(OptionError) as caught:
         parse_hints(text)
 

@@ -87,7 +87,6 @@ def test_names_and_values_are_mapped(name: str, value: str, setting: str, expect
     ],
 )
 def test_values_that_do_not_parse_name_the_option(name: str, value: str) -> None:
-    """The error of a malformed value names the option as the user wrote it."""
     with pytest.raises(OptionError, match=rf"Option 'kafka\.{name}': expected"):
         config({name: value})
 
@@ -147,13 +146,11 @@ def test_what_we_own_is_set() -> None:
 
 
 def test_one_setting_under_two_names_is_refused() -> None:
-    """Two values for one setting are an error."""
     with pytest.raises(OptionError, match=r"'kafka\.client\.id' and 'kafka\.client_id' are the same"):
         config({"client.id": "a", "client_id": "b"})
 
 
 def test_group_id_is_allowed_with_sparks_warning() -> None:
-    """A group id is used, and the driver warns of it; executors do not repeat the warning."""
     with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
         assert config({"group.id": "g"}).group_id == "g"
     with warnings.catch_warnings(record=True) as caught:
@@ -166,7 +163,6 @@ def test_group_id_is_allowed_with_sparks_warning() -> None:
 
 
 def test_times_depend_on_one_another() -> None:
-    """The times to find brokers and to look up offsets default to the time of a request."""
     assert config().bootstrap_timeout_ms == config().request_timeout_ms == 30_000
     shorter = config({"request.timeout.ms": "400"})
     assert shorter.bootstrap_timeout_ms == shorter.default_api_timeout_ms == 400
@@ -237,7 +233,6 @@ def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> Non
     ],
 )
 def test_invalid_logins_never_show_the_password(mechanism: str, text: str, message: str) -> None:
-    """The error says what is expected and repeats nothing of the text."""
     with pytest.raises(OptionError, match=message) as caught:
         config(sasl(mechanism, text))
     assert SECRET not in str(caught.value)
@@ -246,7 +241,6 @@ def test_invalid_logins_never_show_the_password(mechanism: str, text: str, messa
 
 
 def test_kafka_pythons_names_make_a_login_too() -> None:
-    """A login can have kafka-python's names; it needs both a user and a password."""
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl_plain_username": "me"}
     settings = config({**given, "sasl_plain_password": SECRET})
     assert settings.login == PasswordLogin(mechanism="PLAIN", username="me", password=Secret(SECRET))
@@ -255,7 +249,6 @@ def test_kafka_pythons_names_make_a_login_too() -> None:
 
 
 def test_without_a_sasl_protocol_logins_are_ignored() -> None:
-    """A plaintext connection ignores SASL and TLS settings, as in Java's client."""
     settings = config({**sasl("PLAIN", jaas(), "PLAINTEXT"), "ssl.keystore.type": "JKS"})
     assert (settings.login, settings.tls) == (None, None)
 
@@ -280,7 +273,6 @@ PEM_TEXTS = {
 
 
 def test_pem_stores() -> None:
-    """PEM stores become kafka-python's files, or our own settings for texts."""
     assert config(PEM_FILES).tls == TLSSettings(
         truststore_type="PEM",
         cafile="/ca.pem",
@@ -306,7 +298,6 @@ def test_pem_stores() -> None:
     ],
 )
 def test_stores_that_are_incomplete_are_refused(given: dict[str, str], message: str) -> None:
-    """A key without its certificate, or a store given twice, is an error."""
     with pytest.raises(OptionError, match=message) as caught:
         config({"security.protocol": "SASL_SSL", **sasl("PLAIN", jaas("plain.PlainLoginModule"), "SSL"), **given})
     assert SECRET not in str(caught.value)
@@ -316,7 +307,6 @@ def test_stores_that_are_incomplete_are_refused(given: dict[str, str], message: 
     "given", [sasl("SCRAM-SHA-256", jaas()), PEM_FILES, PEM_TEXTS, {"proxy_url": f"socks5://me:{SECRET}@p:1"}]
 )
 def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> None:
-    """Settings carry their secrets to executors, and no way of printing them shows one."""
     settings = config(given)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     for text in (repr(settings), str(settings), f"{settings}", json.dumps(asdict(settings), default=str)):

@@ -111,7 +111,6 @@ GOOD = f'{OAUTH} clientId="me" clientSecret="{SECRET}";'
     ],
 )
 def test_incomplete_logins_never_show_the_secret(jaas: str | None, more: dict[str, str], message: str) -> None:
-    """The error says what is expected, and repeats no value."""
     with pytest.raises(OptionError, match=message) as caught:
         oauth(jaas, **more)
 
@@ -119,7 +118,6 @@ def test_incomplete_logins_never_show_the_secret(jaas: str | None, more: dict[st
 
 
 def test_oauth_needs_an_endpoint() -> None:
-    """Without a URL nobody knows where tokens are."""
     with pytest.raises(OptionError, match=r"needs the option 'kafka\.sasl\.oauthbearer\.token\.endpoint\.url'"):
         config("OAUTHBEARER", GOOD)
 
@@ -139,7 +137,6 @@ IAM = "software.amazon.msk.auth.iam.IAMLoginModule required"
     ],
 )
 def test_msk_by_a_login_module(entries: str, expected: MSKLogin) -> None:
-    """AWS's login module and handler become a token for OAUTHBEARER, under both of its mechanisms."""
     handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
     settings = config("AWS_MSK_IAM", f"{IAM}{entries};", sasl_client_callback_handler_class=handler)
     newer = config(
@@ -205,6 +202,5 @@ def test_kerberos_that_cannot_be(jaas: str, message: str) -> None:
 
 @pytest.mark.parametrize("settings", [oauth(GOOD), config("AWS_MSK_IAM", f"{IAM};"), config("GSSAPI")])
 def test_logins_pickle_and_print_without_secrets(settings: ClientSettings) -> None:
-    """A login goes to the executors as it is, and nothing that prints it shows the secret."""
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     assert SECRET not in f"{settings} {settings!r}"

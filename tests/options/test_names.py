@@ -110,7 +110,6 @@ def test_a_misspelt_name_is_an_error(name: str, meant: str) -> None:
 
 
 def test_no_option_is_refused_for_its_name() -> None:
-    """Every known name passes, in any case; so does what Spark and Java's client have."""
     ours = [option.name.upper() for option in OPTIONS]
     kafkas = [name for setting in SETTINGS for name in setting.names]
     others = [f"kafka.{name}" for name in OTHER_JAVA.split()]
@@ -182,5 +181,4 @@ def test_topics_refuse_options_of_files(name: str) -> None:
     [("", "abc", 3), ("mode", "mode", 0), ("moed", "mode", 1), ("tabel", "tables", 2), ("kitten", "sitting", 3)],
 )
 def test_swapped_neighbours_are_one_edit(first: str, second: str, distance: int) -> None:
-    """The edit distance counts changed, added, missing and swapped letters, in both directions."""
     assert edit_distance(first, second) == edit_distance(second, first) == distance

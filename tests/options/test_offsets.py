@@ -100,14 +100,12 @@ def test_shares_are_proportional_and_starve_none(seed: int) -> None:
 
 
 def test_ranges_come_by_topic_and_partition() -> None:
-    """Ranges are ordered by topic and then by the number of the partition, not by its text."""
     topic_partitions = [TopicPartition("b", 2), TopicPartition("b", 10), TopicPartition("a", 3)]
     ranges = ranges_between(dict.fromkeys(topic_partitions, 1), dict.fromkeys(topic_partitions, 4))
     assert ranges == [OffsetRange("a", 3, 1, 4), OffsetRange("b", 2, 1, 4), OffsetRange("b", 10, 1, 4)]
 
 
 def test_a_start_greater_than_its_end_is_refused() -> None:
-    """A start that is greater than its end is an error in Spark's words."""
     with pytest.raises(OptionError, match="The resolved start offset 5 is greater than the resolved end offset 4"):
         ranges_between({T0: 5}, {T0: 4})
     with pytest.raises(OptionError, match=r"the Kafka topic partition is broken; a hint$"):
@@ -138,7 +136,6 @@ def test_clip(start: int, end: int, fitted: tuple[int, int], losses: int) -> Non
 
 @each_seed(50)
 def test_json_round_trip(seed: int) -> None:
-    """Offsets survive a round trip through JSON, and their order does not change the text."""
     rng = random.Random(seed)
     topic_partitions = [TopicPartition(rng.choice("abc"), number) for number in range(rng.randint(0, 12))]
     offsets = {topic_partition: rng.randint(0, 2**60) for topic_partition in topic_partitions}
@@ -149,6 +146,5 @@ def test_json_round_trip(seed: int) -> None:
 
 
 def test_json_layout_is_sparks() -> None:
-    """Partitions are text keys in numerical order, under topics in lexical order."""
     offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     assert json.dumps(to_json_dict(offsets)) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'

@@ -46,7 +46,6 @@ def test_every_row_can_stand_in_a_markdown_table(option: Option) -> None:
 
 
 def test_streams_refuse_what_only_batch_reads_have() -> None:
-    """The table says which options end a batch read; a stream refuses exactly these."""
     texts = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"t":{"0":1}}'}
 
     assert {option.name for option in OPTIONS if option.only == "batch"} == texts.keys()
@@ -56,7 +55,6 @@ def test_streams_refuse_what_only_batch_reads_have() -> None:
 
 
 def test_names_are_compared_without_case() -> None:
-    """Spark passes names in lower case; users write them in any case."""
     options = parsed({"FAILONDATALOSS": "false", "Kafka.Client.Id": "me"})
 
     assert options.fail_on_data_loss is False
@@ -97,7 +95,6 @@ def test_names_are_compared_without_case() -> None:
     ],
 )
 def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -> None:
-    """Units, words in any case, names in backticks, offsets as a word or as JSON."""
     assert getattr(parsed({name: text}), ATTRIBUTES[name]) == expected
 
 
@@ -152,7 +149,6 @@ def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, expected: str) -> None:
-    """The message begins with the option's name and says what is expected."""
     message = refusal(name, text)
 
     assert message.startswith(f"Option '{name}': ")
@@ -196,7 +192,6 @@ def test_a_secret_is_not_in_what_prints() -> None:
 
 @pytest.mark.parametrize("wrong", [{"kafka.bootstrap.servers": ""}, {"assign": "{}"}, {"mode": "x"}], ids=str)
 def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
-    """If another option is wrong, neither the message nor the traceback contains a secret."""
     with pytest.raises(OptionError) as caught:
         parsed({**SECRETS, **wrong})
 
@@ -204,7 +199,6 @@ def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
 
 
 def test_a_secret_option_is_not_in_its_own_error() -> None:
-    """The error of an option that may be secret does not repeat the text."""
     assert {option.name for option in OPTIONS if option.secret} == {
         "claimCheckLocation",
         "path",
@@ -225,7 +219,6 @@ def test_a_secret_option_is_not_in_its_own_error() -> None:
 
 
 def test_options_travel_to_workers() -> None:
-    """A pickled copy is equal to the original."""
     options = parsed({"tables": "shop.*", "kafka.client.id": "me"})
 
     arrived = pickle.loads(pickle.dumps(options))  # noqa: S301 (what was pickled a moment ago)

@@ -78,7 +78,6 @@ def test_defaults_differ_between_batch_and_streaming(streaming: bool, start: int
     ],
 )
 def test_batch_reads_refuse_what_spark_refuses(given: dict[str, Any], message: str) -> None:
-    """What needs no look-up is refused without a broker, in Spark's words."""
     with pytest.raises(OptionError, match=message):
         validate(options(**given), streaming=False)
 
@@ -93,7 +92,6 @@ def test_only_offsets_are_compared(start: int, end: int) -> None:
 
 @pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"startingOffsets": {"t": {"0": -1}}}, {}])
 def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
-    """A stream allows a start that a batch read refuses."""
     validate(options(**given), streaming=True)
 
 
@@ -105,13 +103,11 @@ def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
     "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
 )
 def test_json_of_another_form_is_refused(option: str, value: object) -> None:
-    """JSON must map topics to partitions to whole numbers; the error shows the form."""
     with pytest.raises(OptionError, match=rf"'{option}': Expected e\.g\. \{{\"topicA\""):
         validate(options(**{option: value}), streaming=False)
 
 
 def test_json_must_name_exactly_the_partitions_there_are() -> None:
-    """A missing or extra partition is an error with both lists, for offsets and for times."""
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
         with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
             by_partition(offsets, [T1, T0], "start")
@@ -120,7 +116,6 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
 
 
 def test_each_spec_by_partition() -> None:
-    """Every form of a start gives an offset, or a time, for each partition."""
     assert by_partition(LATEST, [T1, T0], "start") == {T0: LATEST, T1: LATEST}
     assert by_partition(Moment(7), [T0], "start") == {T0: Moment(7)}
     assert by_partition({T0: -2, T1: 4}, [T0, T1], "start") == {T0: EARLIEST, T1: 4}

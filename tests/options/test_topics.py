@@ -26,7 +26,6 @@ def pattern(text: str) -> SubscribePattern:
 
 
 def test_thousands_of_partitions_are_a_short_text() -> None:
-    """A message names the first partitions, and says how many more there are."""
     every = [TopicPartition("t", number) for number in range(4_000)]
 
     assert listed(every[:3]) == "t-0, t-1, t-2"
@@ -35,12 +34,10 @@ def test_thousands_of_partitions_are_a_short_text() -> None:
 
 
 def test_subscribe_is_a_list_of_names() -> None:
-    """Names are trimmed, empty names are dropped, and a repeated name counts once."""
     assert choice(subscribe=" a , b,,a") == Subscribe(("a", "b"))
 
 
 def test_assign_is_json() -> None:
-    """Partitions are sorted, without repetitions."""
     assert choice(assign='{"b":[1,0,1],"a":[2]}') == Assign(
         (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
     )
@@ -56,7 +53,6 @@ def test_assign_is_json() -> None:
     ],
 )
 def test_naming_nothing_is_refused_in_sparks_words(given: dict[str, str], message: str) -> None:
-    """An option that chooses nothing is an error, not an empty read."""
     with pytest.raises(OptionError, match=message):
         choice(**given)
 

@@ -13,7 +13,7 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.sources.chunk import Chunk
 
@@ -54,7 +54,6 @@ class Topics:
         )]  # fmt: skip
 
     def end(self) -> int:
-        """Return the commit-ts that `resolved` stands for."""
         return resolved_until(self.ranges(), self.fetch, PROTOCOLS["open-protocol"])
 
 
@@ -174,7 +173,6 @@ def test_resolved_cuts_no_transaction(scenario: str) -> None:
 
 
 def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
-    """Return the commit-ts of each row event of the first records of each partition."""
     return [
         event["commit_ts"]
         for partition, length in lengths.items()
@@ -185,7 +183,6 @@ def events_of(captured: Captured, lengths: dict[int, int]) -> list[int]:
 
 
 def replays(captured: Captured) -> set[int]:
-    """Return each commit-ts that TiCDC delivered twice because of its restart."""
     return {
         event["commit_ts"]
         for found in captured.partitions.values()

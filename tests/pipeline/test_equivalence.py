@@ -326,7 +326,6 @@ _OTHER_FORMS = {
 
 
 def _each_alone(table: pa.Table | str, messages: int) -> list[object]:
-    """Return the rows of each message, or what is wrong with it, without its offset."""
     assert isinstance(table, pa.Table)
     found: list[list[object]] = [[] for _ in range(messages)]
     for row in table.to_pylist():
@@ -387,7 +386,6 @@ def test_unseen_combinations_of_wide_values_take_the_native_path() -> None:
 
 
 def without_mysql_types(number: int, codes: dict[str, int], values: dict[str, str]) -> bytes:
-    """Return an insert whose `mysqlType` has the key only."""
     listed, row = (
         ",".join(f'"{name}":{json.dumps(value, ensure_ascii=False)}' for name, value in members.items())
         for members in (codes, values)

@@ -142,7 +142,6 @@ def ddl(sql: str, commit_ts: int = TSO - 9, kind: str = "CREATE") -> Message:
 
 
 def levels(captured: Captured, **options: str) -> list[Any]:
-    """Return the column `level` of each row of an `event` read."""
     rows = captured.read(sizes=whole, schema=None, outputFormat="event", **options).to_pylist()
     return [json.loads(row["after"])["level"] for row in rows if row["_event_type"] == "row"]
 

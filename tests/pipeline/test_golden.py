@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import ddl_kind
 from ticdc_source.spark.schema import to_spark
 
 GOLDEN = ROOT / "tests" / "golden"

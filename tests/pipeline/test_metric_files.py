@@ -110,8 +110,7 @@ class Recorded(fs.FSSpecHandler):  # type: ignore[misc]
     def move(self, src: str, dest: str) -> None:
         self.calls.append(("move", src, dest))
         if not self.moves:
-            message = "no quota"
-            raise OSError(message)
+            raise OSError("no quota")
         super().move(src, dest)
 
 

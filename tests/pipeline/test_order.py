@@ -25,7 +25,6 @@ IN_ORDER = ["insert", "update_preimage", "update_postimage", "delete", "insert",
 
 
 def by_canal(kind: str, **more: Any) -> Message:
-    """Return a change of row 1 as TiCDC writes it without the extension."""
     old = [{"id": "1", "v": "a"}] if kind == "update" else None
     return canal(kind.upper(), [{"id": "1", "v": "b"}], old, TYPES, SQL_TYPES, **more)
 
@@ -36,7 +35,6 @@ def by_official_canal(kind: str) -> Message:
 
 
 def by_debezium(kind: str, *, schema: bool) -> Message:
-    """Return a change of row 1 as Debezium's MySQL connector writes it."""
     row, key = {"id": 1, "v": "b"}, {"id": 1}
     before = {"id": 1, "v": "a"} if kind == "update" else row if kind == "delete" else None
     after = None if kind == "delete" else row
@@ -52,7 +50,6 @@ WIRES: dict[str, Callable[[str], Message]] = {
 
 
 def sequences(captured: Captured) -> list[tuple[tuple[int, ...], str]]:
-    """Return each row's `_sequence` and change type, in the order of the first."""
     rows = captured.read().to_pylist()
     return sorted((tuple(row["_sequence"].values()), row["_change_type"]) for row in rows)
 
@@ -152,7 +149,6 @@ def with_enum(number: int, **more: Any) -> Message:
 
 
 def with_time(value: int) -> Message:
-    """Return an insert as native Debezium writes it without a schema, with a DATETIME."""
     return debezium("c", None, {"id": 1, "w": value}, None, NATIVE, {"id": 1})
 
 

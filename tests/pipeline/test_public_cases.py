@@ -90,7 +90,6 @@ def test_reads_are_as_the_case_says(
 
 
 def in_sequence(table: pa.Table, prefix: str) -> list[dict[str, Any]]:
-    """Return the rows in the order of `_sequence`, with values as the cases write them."""
     name = f"{prefix}sequence"
     rows = table.to_pylist()
     # As Spark orders a struct: NULL first, then member by member.

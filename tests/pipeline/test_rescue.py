@@ -34,7 +34,6 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 
 def message(protocol: str, types: Mapping[str, str], new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Message:
-    """Return an insert into a table with the key `id`, or an update if an old row is given."""
     if protocol == "canal-json":
         data = [{name: None if value is None else str(value) for name, value in new.items()}]
         before = None if old is None else [{name: None if v is None else str(v) for name, v in old.items()}]

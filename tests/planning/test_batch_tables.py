@@ -24,7 +24,6 @@ def found(
     types: Mapping[str, Mapping[str, str]] = {},
     **given: str,
 ) -> FoundTables:
-    """Return what a micro-batch has."""
     options = frame_options(given)
     kept = pa.Table.from_batches(survey([rows_of(Captured.of(*messages))], options), RECORD).combine_chunks()
     (records,) = kept.to_batches() or [NOTHING]
@@ -32,24 +31,20 @@ def found(
 
 
 def row(table: str, **cells: str) -> Message:
-    """Return an insert."""
     return canal("INSERT", [cells], None, dict.fromkeys(cells, "int"), database="shop", table=table,
                  _tidb={"commitTs": TSO})  # fmt: skip
 
 
 def ddl(table: str, query: str, kind: str = "ALTER", commit_ts: int = TSO) -> Message:
-    """Return a DDL event."""
     return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
                  _tidb={"commitTs": commit_ts})  # fmt: skip
 
 
 def texts(there: FoundTables) -> dict[str, list[str]]:
-    """Return the DDL texts of each table."""
     return {str(name): [event.query for event in events] for name, events in there.ddl.items()}
 
 
 def test_each_column_is_found() -> None:
-    """A column that one message in the middle has is in the schema."""
     messages: list[Any] = [row("a", id="1") for _ in range(500)]
     messages[250] = row("a", id="1", c="2")
 
@@ -104,7 +99,6 @@ def test_ddl_comes_from_any_partition(protocol: str) -> None:
 
 
 def test_ddl_reaches_every_table_that_it_concerns() -> None:
-    """DROP DATABASE and EXCHANGE PARTITION come for each table that loses rows."""
     dropped = found(ddl("", "DROP DATABASE shop", "DDATABASE"), known=("a", "b"))
     exchanged = found(ddl("a", "ALTER TABLE a EXCHANGE PARTITION p0 WITH TABLE b"), known=("a", "b", "c"))
 
@@ -113,7 +107,6 @@ def test_ddl_reaches_every_table_that_it_concerns() -> None:
 
 
 def test_a_table_has_one_name() -> None:
-    """Rows and DDL of a table are under one name, though the case of its letters varies."""
     there = found(ddl("A", "ALTER TABLE A ADD c INT"), row("a", id="1"))
 
     assert list(map(str, there.schemas)) == list(texts(there)) == ["shop.a"]
@@ -130,13 +123,11 @@ def test_ddl_without_rows_has_one_name_too() -> None:
 
 
 def price(value: str | None, mysql: str = "decimal", table: str = "a") -> Message:
-    """Return an insert with a decimal."""
     return canal("INSERT", [{"id": "1", "price": value}], None, {"id": "int", "price": mysql}, database="shop",
                  table=table, _tidb={"commitTs": TSO})  # fmt: skip
 
 
 def type_of_price(batch: FoundTables) -> tuple[str, bool]:
-    """Return the type of the decimal, and whether it is marked as undecided."""
     field = batch.schemas[TableName("shop", "a")].field("price")
     return str(field.type), b"ticdc.undecided" in field.metadata
 

@@ -85,7 +85,6 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_fact_contradicts_the_truth(scenario: str) -> None:
-    """What the metadata says of a column is what information_schema said of it."""
     count, differences = wrong(scenario, TELLING, table_ddl=False)
 
     assert differences == []
@@ -119,7 +118,6 @@ def test_keys_are_told_apart(scenario: str) -> None:
 
 
 def ddl(sql: str, commit_ts: int = TSO - 9) -> Message:
-    """Make a DDL message of canal-json about test.t."""
     return canal("QUERY", None, isDdl=True, sql=sql, _tidb={"commitTs": commit_ts})
 
 

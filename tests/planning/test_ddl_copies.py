@@ -39,19 +39,16 @@ class Wire:
     has_watermarks: bool = True
 
     def row(self, ts: int) -> Message:
-        """Return a row."""
         if self.protocol == "debezium":
             return debezium("c", after={"id": 1}, source={"commit_ts": ts})
         return open_message(({"ts": ts, "scm": "db", "tbl": "t", "t": 1}, {"u": {"id": cell(3, 1, 11, h=True)}}))
 
     def ddl(self, ts: int, query: str) -> Message:
-        """Return a DDL event."""
         if self.protocol == "debezium":
             return debezium_ddl(ts, query, [])
         return open_message(({"ts": ts, "scm": "db", "tbl": "t", "t": 2}, {"q": query, "t": 11}))
 
     def watermark(self, ts: int) -> Message:
-        """Return a watermark."""
         if self.protocol == "debezium":
             return debezium("m", source={"commit_ts": ts, "db": "", "table": ""})
         return open_message(({"ts": ts, "t": 3}, b""))
@@ -87,7 +84,6 @@ def ddl_rows(log: Log, ranges: Iterable[OffsetRange], copies: DDLCopies, wire: W
 
 
 def edges_of(log: Log, wire: Wire, first: Mapping[int, int] | None = None) -> DDLEdges:
-    """Return what looks at the edges of a read."""
     parsed = make_options(outputFormat="event", protocol=wire.protocol)
     logs = [OffsetRange(T, partition, (first or {}).get(partition, 0), len(log[partition])) for partition in log]
     return DDLEdges(fetch_of(log, first), decoder_of(wire.protocol, parsed), parsed, logs)
@@ -101,11 +97,9 @@ class Stream(StreamCoverage):
         self._edges = edges
 
     def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:  # noqa: ARG002
-        """Look around the starts."""
         return {each: self._edges.of_start(each, start) for each, start in starts.items()}
 
     def first_offset(self, starts: Offsets) -> Any:
-        """Return the first offset of a stream, as a checkpoint has it."""
         return json.loads(json.dumps(self({INITIAL: True}, starts, starts, ())))
 
 
@@ -216,7 +210,6 @@ class Started:
 
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
 def test_a_stream_from_any_offsets_has_each_ddl_once(wire: Wire) -> None:
-    """What is known when a stream starts tells, for ever and through JSON, which copies it will read."""
     for seed in range(SEED, SEED + 5):
         stream = Started.at_random(wire, seed, oldest_s=150)
 
@@ -316,10 +309,8 @@ def test_no_ddl_is_lost_where_records_have_no_time() -> None:
 
 
 def partitions_of(log: Log) -> list[TopicPartition]:
-    """Return the topic partitions of a log."""
     return [TopicPartition(T, partition) for partition in log]
 
 
 def offset_at(log: Log, topic_partition: TopicPartition, second: int) -> int:
-    """Return how many records a partition has after so many seconds."""
     return sum(written < BEGIN + second * 1000 for written, _ in log[topic_partition.partition])

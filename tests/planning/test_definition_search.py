@@ -11,8 +11,9 @@ from tests.support.messages import TSO, Message, simple, simple_definition
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.definition_search import DefinitionSearch, KnownDefinitions
+from ticdc_source.planning.fetchers import DefinitionSearch
 from ticdc_source.planning.load import schema_of_ranges
+from ticdc_source.planning.partitions import _Found
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
@@ -49,13 +50,11 @@ class Topic:
         yield Chunk("t", wanted.partition, offsets, [-1] * len(offsets), list(keys), list(values))
 
     def finds(self, partition: int, start: int, end: int) -> bool:
-        """Return whether the version is found around a range."""
         self.search.around = OffsetRange("t", partition, start, end)
         return (TABLE, VERSION) in self.search(TABLE, VERSION)
 
 
 def test_a_version_is_found_under_a_name_in_other_letters() -> None:
-    """The topic's definition and the rows may spell the table differently."""
     topic = Topic([DEFINITION, ROW])
     topic.search.around = OffsetRange("t", 0, 1, 2)
 
@@ -64,7 +63,6 @@ def test_a_version_is_found_under_a_name_in_other_letters() -> None:
 
 @pytest.mark.parametrize("definition_at", [0, 499, 510, 999])
 def test_a_version_is_found_before_the_range_and_behind_it(definition_at: int) -> None:
-    """The search looks back to the start of the partition, then forward to its end."""
     records = [ROW] * 1000
     records[definition_at] = DEFINITION
 
@@ -72,7 +70,6 @@ def test_a_version_is_found_before_the_range_and_behind_it(definition_at: int) -
 
 
 def test_what_is_near_is_found_first() -> None:
-    """A BOOTSTRAP just before the range costs one small window."""
     topic = Topic([*[ROW] * 5000, DEFINITION, *[ROW] * 10])
 
     assert topic.finds(0, 5005, 5011)
@@ -107,7 +104,6 @@ def test_each_part_has_its_own_limit() -> None:
 
 
 def test_the_range_itself_is_searched() -> None:
-    """A worker that has read the first chunk of its range finds a definition in the last one."""
     records = [ROW] * 1000
     records[900] = DEFINITION
 
@@ -126,7 +122,6 @@ def test_many_missing_versions_wait_together() -> None:
 
 
 def test_load_searches_too() -> None:
-    """`load` finds a definition before its range."""
     topic = Topic([DEFINITION, ROW, ROW])
 
     schema = schema_of_ranges(
@@ -152,14 +147,12 @@ def test_a_stream_waits_for_a_bootstrap() -> None:
 
 
 def test_records_that_are_gone_end_that_part_of_the_search() -> None:
-    """If records before the range are lost, those behind it are looked at."""
     topic = Topic([*[ROW] * 10, DEFINITION])
     fetch = topic._fetch
 
     def lossy(wanted: OffsetRange) -> Iterator[Chunk]:
         if wanted.start < 5:
-            msg = "gone"
-            raise DataLossError(msg)
+            raise DataLossError("gone")
         yield from fetch(wanted)
 
     topic.search.fetch = lossy
@@ -167,12 +160,11 @@ def test_records_that_are_gone_end_that_part_of_the_search() -> None:
     assert topic.finds(0, 5, 6)
 
 
-def test_a_process_knows_what_it_has_met() -> None:
-    """Definitions are kept by topic; the oldest ones are forgotten."""
-    known = KnownDefinitions()
+def test_a_worker_keeps_the_newest_definitions_of_a_topic() -> None:
+    found = _Found()
     for version in range(12_000):
-        known.add(["a"], {(TABLE, version): ()})
+        found.keep("a", {(TABLE, version): ()})
 
-    assert len(known.of_topics(["a", "b"])) == 10_000
-    assert (TABLE, 0) not in known.of_topics(["a"])
-    assert not known.of_topics(["b"])
+    assert list(found) == ["a"]
+    assert len(found["a"]) == 10_000
+    assert (TABLE, 0) not in found["a"]

@@ -31,7 +31,6 @@ BATCH = 1000  # rows
 
 
 def batches_of(rows: pa.RecordBatch, size: int = BATCH) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as Spark hands them to a worker."""
     for start in range(0, rows.num_rows, size):
         yield rows.slice(start, size)
 
@@ -138,7 +137,6 @@ def test_the_other_outputs_are_the_same(output: str) -> None:
 
 
 def test_rows_in_any_order_are_decoded() -> None:
-    """Rows of many topic partitions in turn, with gaps and twice, give each row once a record."""
     captured = load("canal-json.tidb-extension.ops")
     options = {"tables": quoted(*tables_with_rows(captured)[0])}
     rows = rows_of(captured)
@@ -252,12 +250,10 @@ def test_one_telling_value_is_found(type_: str, usual: str | None, telling: str 
 
 
 def described(decoder: Decoder, parts: Iterable[TableEvents]) -> list[TableSchema]:
-    """Return what the events of a table say, on the general path."""
     return [schema for part in parts for schema in decoder.describe(part)]
 
 
 def test_a_frame_without_records_has_no_schema() -> None:
-    """An empty DataFrame is an error that says how to give the schema."""
     with pytest.raises(SchemaError, match="Give it as `schema`"):
         schema_of_sample(sample_of_records([], frame_options({})).sample, frame_options({}))
 

@@ -28,7 +28,6 @@ def many_partitions(records: int, table_of: dict[int, str]) -> Captured:
 
 
 def test_a_topic_of_many_partitions_is_sampled_in_part() -> None:
-    """If some partitions have enough rows, the others are not read."""
     captured = many_partitions(40, {})
     fetched: list[OffsetRange] = []
 
@@ -45,7 +44,6 @@ def test_a_topic_of_many_partitions_is_sampled_in_part() -> None:
 
 
 def test_a_table_in_one_of_many_partitions_is_found() -> None:
-    """The partitions are read on until the wanted table has occurred."""
     captured = many_partitions(20, {151: "rare"})
 
     rows = captured.read(tables="test.rare").to_pylist()

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from tests.test_architecture import BLOCKED_IMPORT
 from ticdc_source.errors import OptionError
 from ticdc_source.planning.frame_sample import frame_options
-from ticdc_source.planning.load import batch_options, infer_schema, stream_options
+from ticdc_source.planning.load import batch_options, load_schema, stream_options
 
 _READ = """
 import json, os
@@ -23,12 +23,13 @@ from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))
-schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
-partitions, context, scope = load.plan_batch(schema, options)
+schema = load.load_schema(json.loads(os.environ["OPTIONS"]))
+partitions = load.plan_batch(schema, options)
 rows = []
 with driver_fetcher(options) as fetcher:
-    for offset_range in [offset_range for ranges in partitions for offset_range in ranges]:
-        for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context, scope)):
+    for part in partitions:
+        spec = read_spec(schema, options, part.context, part.scope)
+        for batch in read(fetcher.fetch(part.ranges[0]), spec):
             rows += batch.select(["_change_type", "id", "v"]).to_pylist()
 print(json.dumps(rows))
 """
@@ -36,7 +37,6 @@ print(json.dumps(rows))
 
 @pytest.mark.broker
 def test_a_read_needs_no_spark(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> None:
-    """Options, offset ranges, inference, planning and reading work in a process without pyspark."""
     name = topic()
     messages = [
         canal("INSERT", [{"id": str(number), "v": "x"}], None, {"id": "int", "v": "varchar"}, _tidb={"commitTs": TSO})
@@ -54,7 +54,7 @@ def test_a_read_needs_no_spark(broker: LocalKafka | ExternalKafka, topic: Callab
     assert json.loads(done.stdout) == [{"_change_type": "insert", "id": number, "v": "x"} for number in range(3)]
 
 
-@pytest.mark.parametrize("door", [batch_options, stream_options, infer_schema, frame_options])
+@pytest.mark.parametrize("door", [batch_options, stream_options, load_schema, frame_options])
 def test_every_door_refuses_a_near_miss(door: Callable[[dict[str, str]], object]) -> None:
     """A near miss of a name is an error before a broker is asked: a stream would start at its end, and say nothing."""
     given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "startoffsets": "earliest"}
@@ -64,7 +64,6 @@ def test_every_door_refuses_a_near_miss(door: Callable[[dict[str, str]], object]
 
 
 def test_a_stream_has_no_end() -> None:
-    """A stream refuses `endingCommitTs=resolved`."""
     given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "endingCommitTs": "resolved"}
 
     with pytest.raises(OptionError, match="a stream has no end"):

@@ -20,9 +20,8 @@ from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.source import FETCHERS
+from ticdc_source.spark.readers import TiCDCReader, read_in_task
 from ticdc_source.spark.schema import to_spark
-from ticdc_source.spark.source import TiCDCReader
-from ticdc_source.spark.worker import read_partition
 
 pytestmark = pytest.mark.broker
 
@@ -43,11 +42,9 @@ class Stream:
         self.at: dict[TopicPartition, int] = {}
 
     def write(self, *messages: tuple[int, Message]) -> None:
-        """Write messages to partitions."""
         produce(self.servers, self.topic, [(partition, *message, [], None) for partition, message in messages])
 
     def batch(self) -> list[dict[str, Any]]:
-        """Return the rows since the previous micro-batch."""
         topic_partitions = self.cluster.partitions()
         ends = self.cluster.latest(topic_partitions)
         ranges = [OffsetRange(*each, self.at.get(each, 0), ends[each]) for each in topic_partitions]
@@ -56,7 +53,6 @@ class Stream:
         return self.rows(ranges, ends)
 
     def rows(self, ranges: Sequence[OffsetRange], ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
-        """Read each range as a task of its own."""
         context = self.contexts.find(ranges, ends)
         found: list[dict[str, Any]] = []
         with driver_fetcher(self.options) as fetcher:
@@ -66,7 +62,6 @@ class Stream:
         return found
 
     def documents(self) -> list[str | None]:
-        """Return the row documents of a micro-batch."""
         return [row["after"] for row in self.batch() if row["_event_type"] == "row"]
 
 
@@ -118,7 +113,6 @@ def test_a_stream_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
 
 
 def test_a_batch_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
-    """A batch that starts after a DDL event has its types."""
     running = stream(outputFormat="event")
     running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
     offsets = json.dumps({running.topic: {"0": 2, "1": 2}})
@@ -126,7 +120,7 @@ def test_a_batch_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
                        "startingOffsets": offsets})  # fmt: skip
 
     partitions = TiCDCReader(to_spark(running.schema), options).partitions()
-    found = [row for partition in partitions for batch in read_partition(partition, running.schema, options)
+    found = [row for partition in partitions for batch in read_in_task(partition, running.schema, options)
              for row in batch.to_pylist()]  # fmt: skip
 
     assert [row["after"] for row in found] == [SHOWN]
@@ -168,7 +162,6 @@ def test_tables_are_not_mixed_if_the_first_micro_batch_has_no_row(stream: Make) 
 
 
 def test_a_stream_without_any_record_learns_the_protocol_later(stream: Make) -> None:
-    """A stream that starts with tombstones alone learns the protocol from later records."""
     running = stream(outputFormat="event")
     running.write((0, (dump({"payload": {"id": 1}}), None)))
     topic_partitions = running.cluster.partitions()

@@ -25,12 +25,10 @@ ROW = {"id": "1", "total": None, "rest": None, "at": "2026-01-01 00:00:00"}
 
 
 def message(row: dict[str, Any] = ROW, types: dict[str, str] = TYPES) -> Message:
-    """Make an insert of canal-json."""
     return canal("INSERT", [row], None, types, {}, _tidb={"commitTs": TSO})
 
 
 def told(*messages: Message, **options: str) -> list[str]:
-    """Return the warnings of load()."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Captured.of(*messages).schema(**options)
@@ -62,7 +60,6 @@ def test_the_pasted_line_ends_the_warning() -> None:
 
 
 def test_ddl_in_the_topic_leaves_nothing_to_warn_of() -> None:
-    """Types that the text of a DDL event has need no tableDDL."""
     create = "create table t (id int, total decimal(10,2), rest decimal(5,1), at timestamp)"
     ddl = canal("CREATE", isDdl=True, sql=create, _tidb={"commitTs": TSO - 1})
 
@@ -103,7 +100,6 @@ def test_with_a_users_schema_advice_does_not_speak_of_hints() -> None:
 
 
 def test_types_in_errors_are_sparks() -> None:
-    """An error about a metadata column or a hint names types as Spark's DDL does."""
     wrong = pa.schema([("_change_type", pa.string()), ("_commit_version", pa.int32()), ("id", pa.int32())])
 
     with pytest.raises(SchemaError, match="_commit_version has the type int; as a metadata column it must be bigint"):

@@ -19,7 +19,7 @@ from ticdc_source.planning.ddl_copies import StreamCoverage, coverage_of
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, Offsets, StreamLimits, offsets_of
-from ticdc_source.spark.stream import RememberingStreamReader
+from ticdc_source.spark.readers import RememberingStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -83,7 +83,6 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Move it."""
         self.now += seconds
 
 
@@ -93,7 +92,6 @@ def strict(reason: str) -> None:
 
 
 def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = True, **limits: float) -> TopicPlanner:
-    """Return a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
     clock = clock or Clock()
     lookup = cast("KafkaCluster", cluster)
@@ -101,7 +99,6 @@ def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = Tr
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """Return an offset as a checkpoint stores it."""
     found: dict[str, Any] = json.loads(json.dumps(offset))
     return found
 
@@ -149,7 +146,6 @@ def test_offsets_are_sorted_and_an_idle_stream_returns_its_start() -> None:
 
 
 def test_an_idle_stream_asks_at_most_five_times_a_second() -> None:
-    """An idle stream that is polled every 10 ms for 20 s calls the brokers at most 100 times."""
     cluster, clock = FakeCluster({T0: 0}, {T0: 5}), Clock()
     plan = planner(cluster, clock, min_interval=0.2)
     offset = plan.next(plan.initial())
@@ -217,7 +213,6 @@ def test_a_delayed_batch_asks_no_more_than_an_idle_stream() -> None:
 
 
 def test_new_partitions_start_at_their_first_record() -> None:
-    """A new partition is read from its first record, which must have offset 0."""
     cluster = FakeCluster({T0: 0}, {T0: 5})
     plan = planner(cluster)
     offset = plan.next(plan.initial())
@@ -239,7 +234,6 @@ def test_new_partitions_start_at_their_first_record() -> None:
 def test_deleted_and_recreated_partitions_are_data_loss(
     change: dict[TopicPartition, int | None], expected: str
 ) -> None:
-    """A partition that is gone or shorter fails the query, or warns without failOnDataLoss."""
     cluster = FakeCluster({T0: 0, T1: 0}, {T0: 5, T1: 5})
     offset = {"t": {"0": 5, "1": 5}}
     for topic_partition, end in change.items():
@@ -535,8 +529,7 @@ class DeletedInTheLook(FakeCluster):
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.last.pop(T1, None)
         if T1 in epochs:
-            msg = "Partitions t-1 have been deleted."
-            raise DataLossError(msg)
+            raise DataLossError("Partitions t-1 have been deleted.")
         return super().ends_of_epochs(epochs)
 
 
@@ -640,7 +633,6 @@ class ReplacedLog:
     written: int = 0
 
     def write(self) -> None:
-        """Write some records."""
         count = self.chooser.randint(1, 5)
         self.records += range(self.written, self.written + count)
         self.written += count
@@ -652,7 +644,6 @@ class ReplacedLog:
         self.elections = [(each, start) for each, start in self.elections if start < kept] + [(epoch, kept)]
 
     def show(self, cluster: FakeCluster) -> None:
-        """Let a cluster have this log."""
         cluster.last[T0], cluster.elections[T0] = len(self.records), self.elections
 
 

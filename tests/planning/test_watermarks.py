@@ -41,7 +41,6 @@ def test_a_partition_with_rows_and_no_watermark_counts() -> None:
 
 
 def test_an_unknown_number_of_partitions_resolves_nothing() -> None:
-    """Nothing is resolved while no one says how many topic partitions there are."""
     progress = Progress().after(0, [(A, 60)], None)
 
     assert progress.resolved_ts is None
@@ -57,7 +56,6 @@ def test_a_partition_far_behind_is_named() -> None:
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    """Progress survives its JSON, and other text is an error."""
     progress = Progress(batch_id=3, watermarks={A: 5, B: None}, partitions=2, resolved_ts=4,
                         skipped={"shop.a": (2, "why")}, tables=frozenset({"shop.a", "shop.b"}),
                         column_types={"shop.a": {"price": "decimal(38,2)"}})  # fmt: skip

@@ -4,7 +4,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,9 +13,10 @@ from tests.support.captured import Captured, load
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Settings
-from ticdc_source.protocols.avro import decoder
-from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
-from ticdc_source.protocols.checksums import row_checksum
+from ticdc_source.protocols import avro
+from ticdc_source.protocols.avro.checksum import wrong_checksum
+from ticdc_source.protocols.checksums import row_checksum, verify
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import ColumnType
 
@@ -24,11 +25,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of")
 
 SCENARIO = "avro.checksum"
 MOVED = {("avro_a", "evo"), ("avro_a", "evo_2"), ("ops", "ddl_t")}  # columns were added with FIRST and AFTER
-Rows = list[tuple[Sequence[ChecksumRow], Settings]]
+
+
+class ChecksumRow(NamedTuple):
+    """A row with its checksum."""
+
+    columns: Sequence[Column]
+    row: dict[str, Any]
+    expected: int
+    declared: Sequence[str] = ()
+    settings: Settings = Settings()
+
+    def found(self) -> tuple[int, int]:
+        parsed = Parsed.of(1)
+        verify(0, parsed, "warn", lambda: wrong_checksum(*self))
+        return len(parsed.suspect), parsed.verified
 
 
 def counted(captured: Captured) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return of each table how many rows were verified, and how many did not fit."""
     counters = {}
     for database, table in tables_with_rows(captured):
         name = f"`{database}`.`{table}`"
@@ -37,19 +51,19 @@ def counted(captured: Captured) -> dict[tuple[str, str], tuple[int, int]]:
     return counters
 
 
-def rows_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> Rows:
-    batches: Rows = []
+def rows_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> list[ChecksumRow]:
+    """Return the rows of a scenario, each with the order of its fields for that of its table."""
+    rows: list[ChecksumRow] = []
 
-    def remember(
-        rows: Sequence[ChecksumRow], declared: Sequence[str], settings: Settings
-    ) -> tuple[dict[int, str], int]:
-        batches.append((list(rows), settings))
-        return verify_checksums(rows, declared, settings)
+    def remember(*given: Any) -> str | None:
+        row = ChecksumRow(*given)
+        rows.append(row._replace(declared=[column.name.lower() for column in row.columns]))
+        return wrong_checksum(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(decoder, "verify_checksums", remember)
+        patched.setattr(avro, "wrong_checksum", remember)
         counted(captured)
-    return batches
+    return rows
 
 
 def test_every_checksum_of_ticdcs_messages_fits(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,21 +99,18 @@ def test_one_damaged_character_in_any_cell_is_found(monkeypatch: pytest.MonkeyPa
     cells = found = 0
     of_type: Counter[str] = Counter()
 
-    for rows, settings in rows_of(load(SCENARIO), monkeypatch):
-        for row in rows:
-            declared = [column.name.lower() for column in row.columns]
-            if verify_checksums([row], declared, settings) != ({}, 1):
-                continue  # FIRST or AFTER has moved a column, or it has an enum with a comma in a label
-            for column in row.columns:
-                if column.type is None or of_type[column.type.name] >= 20:
-                    continue
-                of_type[column.type.name] += 1
-                name, cell = column.name, row.row[column.name]
-                for other in other_values(cell) if cell is not None else ():
-                    changed = replace(row, row={**row.row, name: other})
-                    wrong, verified = verify_checksums([changed], declared, settings)
-                    cells += 1
-                    found += len(wrong) == verified == 1 or not verified  # it is no value of its type any more
+    for row in rows_of(load(SCENARIO), monkeypatch):
+        if row.found() != (0, 1):
+            continue  # FIRST or AFTER has moved a column, or it has an enum with a comma in a label
+        for column in row.columns:
+            if column.type is None or of_type[column.type.name] >= 20:
+                continue
+            of_type[column.type.name] += 1
+            name, cell = column.name, row.row[column.name]
+            for other in other_values(cell) if cell is not None else ():
+                wrong, verified = row._replace(row={**row.row, name: other}).found()
+                cells += 1
+                found += wrong == verified == 1 or not verified  # it is no value of its type any more
 
     assert cells > 500
     assert found == cells
@@ -109,18 +120,14 @@ def test_values_in_the_wrong_columns_are_found(monkeypatch: pytest.MonkeyPatch) 
     """With `tableDDL`, TiCDC's bug after ADD COLUMN FIRST is found: the values of some columns have moved."""
     found = 0
 
-    for rows, settings in rows_of(load(SCENARIO), monkeypatch):
-        for row in rows:
-            declared = [column.name.lower() for column in row.columns]
-            names = [column.name for column in row.columns if isinstance(row.row[column.name], int)]
-            values = [row.row[name] for name in names]
-            if len(set(values)) < 2 or verify_checksums([row], declared, settings) != ({}, 1):
-                continue
-            moved = dict(zip(names, values[1:] + values[:1], strict=True))
-            changed = replace(row, row={**row.row, **moved})
-            wrong, verified = verify_checksums([changed], declared, settings)
-            found += 1
-            assert len(wrong) == verified == 1
+    for row in rows_of(load(SCENARIO), monkeypatch):
+        names = [column.name for column in row.columns if isinstance(row.row[column.name], int)]
+        values = [row.row[name] for name in names]
+        if len(set(values)) < 2 or row.found() != (0, 1):
+            continue
+        moved = dict(zip(names, values[1:] + values[:1], strict=True))
+        found += 1
+        assert row._replace(row={**row.row, **moved}).found() == (1, 1)
 
     assert found > 70
 
@@ -151,30 +158,20 @@ def test_what_the_modes_do() -> None:
     assert sum(text is not None for text in corrupt) == 1
 
 
-def row_of(values: Sequence[int | None], expected: Sequence[int]) -> ChecksumRow:
+def row_of(values: Sequence[int | None], expected: Sequence[int], *declared: str) -> ChecksumRow:
     """Return a row of integers, whose checksum is that of the expected values in their order."""
     int_ = ColumnType("int")
     columns = [Column(f"c{index}", int_) for index in range(len(values))]
-    return ChecksumRow(
-        event=0,
-        columns=columns,
-        row={column.name: value for column, value in zip(columns, values, strict=True)},
-        expected=row_checksum((int_, value) for value in expected),
-        is_corrupted=False,
-    )
-
-
-def verified(row: ChecksumRow, *declared: str) -> tuple[int, int]:
-    wrong, count = verify_checksums([row], declared, Settings())
-    return len(wrong), count
+    row = {column.name: value for column, value in zip(columns, values, strict=True)}
+    return ChecksumRow(columns, row, row_checksum((int_, value) for value in expected), declared)
 
 
 def test_with_table_ddl_only_its_order_is_right() -> None:
     """Rows match in the order of `tableDDL`, and values in the order of the fields are in the wrong columns."""
-    assert verified(row_of([1, 10, 100], [100, 1, 10]), "c2", "c0", "c1", "dropped") == (0, 1)
-    assert verified(row_of([100, 1, 10], [100, 1, 10]), "c2", "c0", "c1") == (1, 1)
-    assert verified(row_of([100, 1, 10], [100, 1, 10]), "c2", "c0") == (0, 1)  # it does not have them all
-    assert verified(row_of([1, 10, 100], [100, 1, 10]), "c2", "c0") == (1, 1)
+    assert row_of([1, 10, 100], [100, 1, 10], "c2", "c0", "c1", "dropped").found() == (0, 1)
+    assert row_of([100, 1, 10], [100, 1, 10], "c2", "c0", "c1").found() == (1, 1)
+    assert row_of([100, 1, 10], [100, 1, 10], "c2", "c0").found() == (0, 1)  # it does not have them all
+    assert row_of([1, 10, 100], [100, 1, 10], "c2", "c0").found() == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +187,9 @@ def test_with_table_ddl_only_its_order_is_right() -> None:
 )
 def test_what_cannot_be_summed_is_not_verified(type_name: str, zone: str, cell: str) -> None:
     """A cell that is none of its type, or stands for several values, stops nothing: casting reports the first."""
-    row = replace(row_of([1], [2]), columns=[Column("c0", ColumnType(type_name, labels=("a",)))], row={"c0": cell})
+    column = Column("c0", ColumnType(type_name, labels=("a",)))
 
-    assert verify_checksums([row], ["c0"], Settings(time_zone=zone)) == ({}, 0)
+    assert ChecksumRow([column], {"c0": cell}, 2, ["c0"], Settings(time_zone=zone)).found() == (0, 0)
 
 
 def test_table_ddl_gives_the_order() -> None:

@@ -16,7 +16,6 @@ ORDERS = Table("shop", "orders", (Column("id", "bigint", nullable=False), Column
 
 
 def change(encoder: Avro, op: str, commit: int, row: Mapping[str, str]) -> Message:
-    """Return a message: an insert of a row, or its delete."""
     side = "before" if op == "delete" else "after"
     columns = [{"name": one.name, "mysql_type": one.mysql_type, side: row.get(one.name)} for one in ORDERS.columns]
     event = {"op": op, "schema": "shop", "table": "orders", "commit_ts": TSO + commit, "columns": columns}

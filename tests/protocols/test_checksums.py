@@ -15,8 +15,8 @@ from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.simple import definitions_of
 from ticdc_source.protocols.simple.avro import is_avro, message_of, row_as_json
-from ticdc_source.protocols.simple.decoder import definitions_of
 from ticdc_source.protocols.simple.kernels import wrong_checksum
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.table_name import TableName
@@ -118,7 +118,6 @@ def test_one_damaged_character_in_any_cell_is_found(scenario: str) -> None:
 
 
 def message(checksum: dict[str, Any], value: str = "a") -> tuple[None, bytes]:
-    """Return an insert of (1, value) with a checksum."""
     row = {"id": "1", "v": value}
     fields = {
         "version": 1, "database": "test", "table": "t", "tableID": 7, "type": "INSERT", "commitTs": 1 << 58,

@@ -168,7 +168,6 @@ def test_table_changes_name_a_table_in_any_letters() -> None:
 
 
 def debezium_changes(ddl: Message) -> Any:
-    """Return the `tableChanges` of a DDL message."""
     return json.loads(ddl[1] or b"")["payload"]["tableChanges"]
 
 
@@ -312,7 +311,6 @@ CONNECT = "org.apache.kafka.connect.data"
 
 
 def native_message(value: Any, literal: str, name: str | None = None, op: str = "c", **more: Any) -> Message:
-    """Make a row with id and x as Debezium's MySQL connector writes it."""
     field = {"type": literal, "optional": True, "field": "x", **({} if name is None else {"name": name}), **more}
     row = {"id": 1, "x": value}
     return debezium(op, None, row, [KEY, field], source=MYSQL)

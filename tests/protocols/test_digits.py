@@ -57,7 +57,6 @@ def random_decimal(chooser: random.Random, precision: int, scale: int) -> str:
 
 
 def tables(chooser: random.Random, count: int) -> list[dict[str, str]]:
-    """Make rows with a text for each column of `DECIMALS`."""
     return [
         {f"d{index}": random_decimal(chooser, *decimal) for index, decimal in enumerate(DECIMALS)}
         for _ in range(count)
@@ -74,7 +73,6 @@ def of_connect(row: dict[str, str], _number: Callable[[str], Any]) -> Message:
 
 
 def of_ticdc(row: dict[str, str], _number: Callable[[str], Any], *, schema: bool = True, op: str = "c") -> Message:
-    """Write a row as TiCDC's debezium, with more digits than it sends."""
     fields = [{"type": "double", "optional": True, "field": name, "tidb_type": "DECIMAL"} for name in row]
     image = {"id": 1, **{name: _number(text) for name, text in row.items()}}
     before, after = {"c": (None, image), "u": (image, image), "d": (image, None)}[op]

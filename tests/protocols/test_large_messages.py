@@ -24,7 +24,7 @@ from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS, large_messages
 from ticdc_source.protocols.decoding import small_portions
-from ticdc_source.sources.locations import redacted
+from ticdc_source.sources.storage.files import redacted
 
 CLAIMED = [scenario for scenario in LARGE if "claim-check" in scenario]
 KEY_ONLY = [scenario for scenario in LARGE if "handle-key-only" in scenario]
@@ -41,7 +41,6 @@ def stored(files: Mapping[str, bytes], folder: Path) -> str:
 
 
 def compare(captured: Captured, decoded: list[dict[str, Any]]) -> Counter[str]:
-    """Compare rows with the truth; return the losses."""
     losses: Counter[str] = Counter()
     true = list(true_rows(captured, "large", "doc"))
     assert len(decoded) == len(true)

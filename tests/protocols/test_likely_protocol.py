@@ -1,11 +1,13 @@
 """Messages of another protocol than the one that is read are named in errors."""
 
+import json
 from itertools import permutations
+from typing import Any
 
 import pytest
 
 from tests.support.captured import load, rows
-from tests.support.messages import Message, canal, cell, debezium, open_message, open_row, simple
+from tests.support.messages import Message, canal, cell, debezium, open_message, open_row, simple, simple_definition
 from tests.support.registry import registry_options
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols import recognized
@@ -24,6 +26,7 @@ ROW = {
     "avro": first_of("avro.default"),
     "debezium-avro": first_of("debezium-avro.default"),
 }
+INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 REGISTRY = {name: registry_options(load(f"{name}.default").header) for name in ("avro", "debezium-avro")}
 
 
@@ -80,3 +83,14 @@ def test_each_message_is_taken_for_its_own_protocol(scenario: str) -> None:
     names = {recognized(record.key, record.value) for records in captured.partitions.values() for record in records}
 
     assert names - {None} == {captured.header["protocol"]}
+
+
+@pytest.mark.parametrize("name", ["canal-json", "debezium", "simple"])
+@pytest.mark.parametrize("form", [{"separators": (" , ", " : ")}, {"indent": 1}], ids=["blanks", "lines"])
+def test_blanks_between_members_hide_no_protocol(name: str, form: dict[str, Any]) -> None:
+    """Messages that somebody has written again, with other blanks than TiCDC's, need no option `protocol` either."""
+    messages = [simple_definition("BOOTSTRAP", {"id": INT}), ROW[name]] if name == "simple" else [ROW[name]]
+    written = [(key, json.dumps(json.loads(value or b""), **form).encode()) for key, value in messages]
+
+    assert {recognized(*each) for each in written} == {name}
+    assert rows(*written, outputFormat="event") == rows(*messages, outputFormat="event")

@@ -27,7 +27,6 @@ PROTOCOLS = ("canal-json", "debezium", "open-protocol")
 
 
 def message(protocol: str, number: int, size: int, codec: str) -> Message:
-    """Make a compressed insert of one row, with so many bytes of text."""
     pack, text = PACK[codec], "x" * size
     if protocol == "canal-json":
         key, value = canal("INSERT", [{"id": str(number), "v": text}], None, {"id": "int", "v": "longtext"})
@@ -172,7 +171,6 @@ def test_messages_that_would_become_gigabytes_take_little_memory(count: int, meb
 
 
 def compressed(codec: str, text: bytes) -> bytes:
-    """Compress as TiCDC does: raw snappy blocks, LZ4 frames."""
     return bytes(cramjam.snappy.compress_raw(text) if codec == "snappy" else cramjam.lz4.compress(text))
 
 

@@ -15,7 +15,7 @@ from ticdc_source.kernels.wire import Settings
 from ticdc_source.protocols import PROTOCOLS, recognized
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.decoding import definitions_in
-from ticdc_source.protocols.mysql_rows.decoder import cells_of
+from ticdc_source.protocols.mysql_rows import cells_of
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column, ReadField
 from ticdc_source.schema.table_name import TableName
@@ -79,7 +79,6 @@ def chunk_of(rows: list[bytes], *, packed: bool) -> Chunk:
 
 
 def plan_of(*, native: bool, settings: Settings | None = None, as_text: bool = False) -> Plan:
-    """Return the plan that reads all columns as their own types, or as text."""
     fields = [
         ReadField(one.name, pa.string() if as_text else one.type.arrow, type=one.type) for one in COLUMNS if one.type
     ]

@@ -36,7 +36,6 @@ def canal_row(number: int, table: str = "t", operation: str = "INSERT", **more: 
 
 
 def debezium_row(number: int, table: str = "t", operation: str = "c", **more: Any) -> bytes:
-    """Make a row message of debezium whose times depend on the number."""
     source = {"table": table, "ts_ms": (TSO >> 18) + number, "commit_ts": TSO + number, **more}
     made = debezium(operation, None if operation == "c" else {"id": 1}, {"id": number}, source=source)[1]
     assert made is not None
@@ -162,17 +161,6 @@ def test_a_chunk_of_one_table_is_one_range(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", MAKERS)
-def test_a_message_that_differs_from_the_others_keeps_its_position(protocol: str) -> None:
-    """A row of the same table that only a parse identifies, or another message: first, in the middle or last."""
-    make, _, rare = MAKERS[protocol]
-    for position in (0, 7, 14):
-        for other in (b'{"_":0,' + make(1)[1:], make(1, "u"), make(1, "d"), rare[0][1], None):
-            values: list[bytes | None] = [make(number) for number in range(15)]
-            values[position] = other
-            assert_same(protocol, values)
-
-
-@pytest.mark.parametrize("protocol", MAKERS)
 def test_values_without_bytes_are_no_event(protocol: str) -> None:
     """Null and empty values, also compressed ones, are counted and not corrupt, alone and beside events."""
     make = MAKERS[protocol][0]
@@ -204,17 +192,6 @@ def test_a_topic_that_begins_with_values_without_bytes_is_read(protocol: str) ->
     state = ReadState.of(spec)
     assert sum(batch.num_rows for batch in read(captured.fetch(offset_range), spec, state)) == 1
     assert state.counters.skipped == 6
-
-
-@pytest.mark.parametrize("protocol", MAKERS)
-def test_tables_come_in_the_order_of_their_first_events(protocol: str) -> None:
-    """The number of a table's messages does not matter."""
-    make, _, _ = MAKERS[protocol]
-    names = ["c", "a", "b", "b", "b", "b", "b", "a", "c", "d"]
-
-    split = assert_same(protocol, [make(number, name) for number, name in enumerate(names)])
-
-    assert [table.table for table in split.tables] == ["c", "a", "b", "d"]
 
 
 @pytest.mark.parametrize("protocol", [*MAKERS, "open-protocol"])

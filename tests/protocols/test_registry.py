@@ -1,7 +1,8 @@
-"""The registry: a folder and a row for each protocol, all of the contract, and the names that `protocol` takes."""
+"""The registry: a row for each wire format, all of the contract, and the names that `protocol` takes."""
 
 from collections.abc import Callable
-from pathlib import Path
+from importlib import import_module
+from pkgutil import walk_packages
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,13 +14,13 @@ import ticdc_source
 import ticdc_source.protocols
 from tests.support.captured import make_options
 from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import DECODERS, OF_MESSAGES, PROTOCOLS, checked_protocol, decoder_of
-from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.large_messages import LargeMessages
@@ -36,12 +37,13 @@ def test_the_facts_of_a_wire_format_are_whole(decoder: type[Decoder]) -> None:
     assert set(decoder.facts.kernels) == set(TYPES)
 
 
-def test_every_folder_is_a_row_of_the_registry() -> None:
-    """A folder without a row would never be read; names are unique."""
-    folder = Path(ticdc_source.protocols.__file__).parent
-    folders = {path.parent.name for path in folder.glob("*/__init__.py")}
+def test_every_decoder_is_a_row_of_the_registry() -> None:
+    """A decoder without a row would never be used; names are unique."""
+    package = ticdc_source.protocols
+    modules = [import_module(found.name) for found in walk_packages(package.__path__, f"{package.__name__}.")]
+    classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
 
-    assert {decoder.__module__.split(".")[2] for decoder in DECODERS} == folders
+    assert {each for each in classes if issubclass(each, Decoder) and hasattr(each, "facts")} == set(DECODERS)
     assert [decoder.facts.name for decoder in DECODERS] == list(PROTOCOLS)
 
 

@@ -13,7 +13,7 @@ from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import splits_of
-from ticdc_source.protocols.simple.decoder import definitions_of
+from ticdc_source.protocols.simple import definitions_of
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 

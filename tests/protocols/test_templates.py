@@ -8,7 +8,7 @@ from tests.support.messages import TSO, canal, debezium
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned, LearnedTable
-from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan

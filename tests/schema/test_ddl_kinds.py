@@ -11,8 +11,7 @@ from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, 
 from ticdc_source.errors import DataLossError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import KINDS, LONGEST_TEXT, ddl_kind, removes_rows_of
+from ticdc_source.schema.ddl_event import KINDS, LONGEST_TEXT, DDLEvent, ddl_kind, removes_rows_of
 from ticdc_source.schema.mysql_ddl.statements import steps
 from ticdc_source.schema.table_name import TableName
 

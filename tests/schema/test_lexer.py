@@ -12,7 +12,6 @@ _LETTERS = {"word": "w", "name": "n", "text": "t", "number": "d", "sign": "s", "
 
 
 def shown(sql: str, *, printed: bool = False) -> list[str]:
-    """Return each token as its type's letter and its text."""
     return [f"{_LETTERS[token.type]} {token.text}" for token in tokens_of(sql, printed=printed)]
 
 

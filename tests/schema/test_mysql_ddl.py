@@ -11,9 +11,9 @@ from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.mysql_ddl import history as ddl_history
-from ticdc_source.schema.mysql_ddl import history_of, versions_of
+from ticdc_source.schema.mysql_ddl import history_of, versions_of_tables
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes, renamed_tables
-from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
+from ticdc_source.schema.mysql_ddl.statements import Change, Create, Define, Drop, Rename, RenameTable, steps
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
@@ -68,7 +68,6 @@ T = TableName("db", "t")
 
 
 def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
-    """Return the DDL event of a statement."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
@@ -81,7 +80,7 @@ def ddl_event(commit_ts: int, query: str, table: TableName = T) -> DDLEvent:
     ("alter table db.t modify column a varchar(3) character set utf8mb4 collate utf8mb4_bin after b",
      ["Set a varchar(3)"]),
     ("alter table t modify t.a text charset = binary", ["Set a blob"]),
-    ("alter table t change a b enum('x') , change c c int", ["Drop a", "Add b enum('x')", "Set c int"]),
+    ("alter table t change a b enum('x') , change c c int", ["Set a b enum('x')", "Set c int"]),
     ("alter table t rename column a to B, rename index i to j", ["Rename a b"]),
     ("alter table t alter column e set default 77, comment = 'add x int', auto_increment = 5", []),
     ("alter table t add partition (partition p values less than ('1'))", []),
@@ -103,8 +102,10 @@ def test_what_a_statement_does_to_columns(sql: str, changes: list[str]) -> None:
     done = []
     for step in steps(sql, "db"):
         match step:
-            case Add(_, column, type_, new):
-                done.append(f"{'Add' if new else 'Set'} {column} {type_}")
+            case Define(_, column, type_):
+                done.append(f"Add {column} {type_}")
+            case Change(_, column, to, type_):
+                done.append(f"Set {column} {to} {type_}" if column != to else f"Set {column} {type_}")
             case Drop(_, column):
                 done.append(f"Drop {column}")
             case Rename(_, column, to):
@@ -131,9 +132,8 @@ def test_a_default_is_a_value_however_it_is_written(default: str, value: str | N
 
 
 def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]:
-    """Return the versions of a table's columns, as texts."""
     events = [ddl_event(ts, sql) for ts, sql in ddl]
-    columns = versions_of(events, table)
+    columns = versions_of_tables(events).get(table.folded, {})
     return {name: [f"{start.commit_ts} {type_}" for start, type_ in versions] for name, versions in columns.items()}
 
 
@@ -169,7 +169,7 @@ def test_a_table_takes_its_types_to_its_new_name() -> None:
     assert history(*ddl, table=TableName("db", "U")) == {"a": ["19 int"]}
     assert history(*ddl) == {"a": ["9 int"], "b": ["29 int"]}
     like = [ddl_event(10, "create table t (a int)"), ddl_event(20, "create table u like t", TableName("db", "u"))]
-    assert list(versions_of(like, TableName("db", "u"))) == ["a"]
+    assert list(versions_of_tables(like)[TableName("db", "u")]) == ["a"]
 
 
 @pytest.mark.parametrize("sql", ["alter table t modify a enum('x", "alter table t change", "create table t (a int"])
@@ -189,7 +189,6 @@ def test_an_option_that_is_not_a_create_table_is_an_error(text: str) -> None:
 
 
 def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:
-    """Return the columns that inference finds."""
     sample = take_sample(captured.ranges(), captured.fetch, options)
     assert sample is not None
     return infer_table(sample).columns
@@ -233,13 +232,13 @@ def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl() -> None:
         for number, name in enumerate(names)
     ]  # fmt: skip
     for number, name in enumerate(names):
-        assert list(versions_of(list(events), name)) == ["id", f"v{number}"]
+        assert list(versions_of_tables(list(events))[name]) == ["id", f"v{number}"]
         assert history_of(events, name).facts_of("id").primary_key is True
         assert history_of(events, name).handle_key(["id"]) == frozenset({"id"})
     assert history_of(events, TableName("passes", "unknown")).handle_key(["id"]) is None
     assert ddl_history._histories.cache_info().misses == 1
 
-    assert len(versions_of(events[:2], names[0])) == 2
+    assert len(versions_of_tables(events[:2])[names[0]]) == 2
     assert ddl_history._histories.cache_info().misses == 2
 
 
@@ -255,7 +254,7 @@ def test_a_name_in_other_letters_is_the_same_name(statement: str) -> None:
     assert history_of(events, T).handle_key({"id", "a"}) == frozenset({"id"})
     added = ddl_event(3, "ALTER TABLE t ADD b int")
     assert history_of([*events, added], T).handle_key({"id", "a"}) == frozenset({"id"})
-    assert str(versions_of(events, TableName("Db", "t"))["a"][-1][1]) == "decimal(9,2)"
+    assert str(versions_of_tables(events)[T]["a"][-1][1]) == "decimal(9,2)"
     assert not [change for change in old_row_changes(rename) if isinstance(change, Renamed)]
     assert name_before(rename, TableName("DB", "T")) is None
     assert renamed_tables(rename) == []

@@ -59,7 +59,7 @@ class FakeSource(SnapshotFirstSource):
 
     def __init__(self, cluster: FakeCluster, **others: str) -> None:
         super().__init__(stream_options({**GIVEN, **others}), FORMATS)
-        self._made = cast("Any", cluster)
+        self._cluster = cast("Any", cluster)
 
     def rows_at(self, tso: Any) -> SnapshotSource:
         return FakeRows(super().rows_at(tso)._options, FORMATS)

@@ -35,8 +35,7 @@ def write(spark: "SparkSession", servers: str, folder: Path) -> None:
 
         def each(_: "DataFrame", batch: int, failing: int = failing) -> None:
             if batch == failing:
-                message = "on purpose"
-                raise RuntimeError(message)
+                raise RuntimeError("on purpose")
 
         offsets = ", ".join(f'"{partition}": {start}' for partition in range(PARTITIONS))
         reader = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", servers)

@@ -17,7 +17,6 @@ from ticdc_source.spark.source import TiCDCDataSource
 
 
 def package_folder(_rows: Iterable[Row]) -> Iterator[str]:
-    """Yield the folder of the package on a worker."""
     yield str(Path(ticdc_source.__file__).absolute())
 
 

@@ -95,7 +95,6 @@ class State:
 
     @classmethod
     def of(cls, checkpoint: Path) -> "State":
-        """Return the state of a checkpoint."""
         return cls(*(max(_batches(checkpoint / name), default=-1) for name in ("offsets", "commits")))
 
     @property
@@ -104,12 +103,10 @@ class State:
         return self.planned > self.committed
 
     def __str__(self) -> str:
-        """Return the state in words."""
         return f"in batch {self.planned}" if self.in_a_batch else f"after batch {self.committed}"
 
 
 def offset_of(checkpoint: Path, batch: int) -> Any:
-    """Return the end offset of a micro-batch from the checkpoint."""
     return json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
 
 
@@ -216,7 +213,6 @@ class Program:
         return self.log_file.read_text(errors="replace")
 
     def family(self) -> set[int]:
-        """Return the ids of the JVM and of all Python workers."""
         return _descendants(self._process.pid)
 
     def freeze(self) -> set[int]:
@@ -281,7 +277,6 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _processes() -> list[tuple[int, int, str]]:
-    """Return the pid, the parent's pid and the state of every process."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
     return [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.stdout.splitlines())]
 

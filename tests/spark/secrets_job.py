@@ -40,7 +40,6 @@ def session(folder: Path) -> SparkSession:
 
 
 def explained(frame: DataFrame) -> str:
-    """Return all that `explain` prints."""
     execution = frame._jdf.queryExecution()
     return "\n".join([execution.toString(), execution.simpleString(), str(frame), repr(frame.schema)])
 

@@ -27,7 +27,6 @@ class Cluster(NamedTuple):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a process that must not find this checkout."""
     hidden = ("PYTHONPATH", "SPARK_CONF_DIR")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     here = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
@@ -106,7 +105,6 @@ def cluster(folder: Path, hosts: Sequence[str] = (HOST, HOST), spark: Path = SPA
 
 
 def processes() -> dict[int, int]:
-    """Return the pid of each running process, with its parent's."""
     command = ["ps", "-A", "-o", "pid=,ppid=,stat="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = map(str.split, listed.splitlines())
@@ -114,7 +112,6 @@ def processes() -> dict[int, int]:
 
 
 def descendants(ancestors: Iterable["subprocess.Popen[bytes]"]) -> set[int]:
-    """Return the pids of the children of processes, their children, and so on."""
     everything = processes()
     first = found = {process.pid for process in ancestors}
     while more := {pid for pid, parent in everything.items() if parent in found} - found:

@@ -22,7 +22,6 @@ SCHEMA = "id int, _sequence struct<commit_ts bigint, rank int, partition int, of
 
 
 def insert(number: int, **more: str) -> Message:
-    """Return an insert of test.t with this id."""
     types = {"id": "int", **dict.fromkeys(more, "varchar")}
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 
@@ -64,7 +63,6 @@ class Stream:
         return query
 
     def ids(self) -> list[int]:
-        """Return the ids that were written, in order."""
         return sorted(
             number for path in self.files() for number in pq.read_table(path, columns=["id"])["id"].to_pylist()
         )
@@ -79,7 +77,6 @@ class Stream:
         return [{name: offset[name] for name in offset if name not in left_out} for offset in self._offsets()]
 
     def topic_id(self, topic: str) -> str:
-        """Return the id of a topic as the last micro-batch has it in the checkpoint."""
         return str(self._offsets()[-1]["$ids"][topic])
 
     def _offsets(self) -> list[Any]:
@@ -95,7 +92,6 @@ def written_files(output: Path) -> set[str]:
 
 
 def sizes(query: StreamingQuery) -> list[int]:
-    """Return how many rows each micro-batch of a query had, without empty ones."""
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
@@ -120,5 +116,4 @@ def failure_of(query: StreamingQuery) -> str:
         assert query.awaitTermination(60), "has not failed in a minute"
     except PySparkException as error:
         return str(error)
-    message = "has not failed"
-    raise AssertionError(message)
+    raise AssertionError("has not failed")

@@ -74,7 +74,6 @@ class Job:
             time.sleep(0.02)
 
     def executors(self) -> dict[int, int]:
-        """Return the pids of the executors, with the pids of their workers."""
         family = descendants(self._cluster.processes)
         command = ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -134,7 +133,6 @@ def attempts(folder: Path) -> list[int]:
 
 
 def ids(spark: SparkSession, folder: Path) -> list[int]:
-    """Return the ids of the files, in order."""
     return [row["id"] for row in spark.read.parquet(str(folder)).orderBy("id").collect()]
 
 

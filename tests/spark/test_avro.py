@@ -26,7 +26,6 @@ ENCODERS = {"avro": Avro(extension=True), "debezium-avro": DebeziumAvro(extensio
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the URL of a registry."""
     with running(tmp_path_factory.mktemp("registry")) as url:
         yield url
 

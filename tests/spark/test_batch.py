@@ -51,7 +51,6 @@ def write(broker: Kafka, topic: MakeTopic) -> Callable[..., str]:
 
 
 def row(number: int, **more: str | None) -> Message:
-    """Return an insert of test.t with this id."""
     types = {**ID, **dict.fromkeys(more, "varchar")}
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 

@@ -14,7 +14,6 @@ PAGES = {CHECKLIST: 30, "docs/guarantees.md": 30, "lakehouse/docs/guarantees.md"
 
 
 def rows_of(page: str) -> list[tuple[str, str]]:
-    """Return the first and the last cell of each row of a page's tables."""
     lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [(row[0], row[-1]) for row in cells if row[-1] != "tests"]
@@ -25,7 +24,6 @@ ROWS = [row for page in PAGES for row in rows_of(page)]
 
 @cache
 def functions_of(path: Path) -> frozenset[str]:
-    """Return the names of a file's functions and methods."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.checkpoints import CASES, FOLDER, OLDER, PARTITIONS, ROWS, TOPIC, name_of
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import Stream, write_rows
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
+from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL
 
 
 def put_topic(checkpoint: Path, servers: str, name: str) -> None:

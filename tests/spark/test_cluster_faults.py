@@ -86,7 +86,6 @@ class Writer(threading.Thread):
             self.send(1)
 
     def counts(self) -> dict[int, int]:
-        """Return how many records of each partition are sent."""
         return {partition: len(sent) for partition, sent in self._sent.items()}
 
     @contextmanager
@@ -121,7 +120,6 @@ class Running:
     failed: str | None = None
 
     def offsets(self) -> dict[int, int]:
-        """Return where the last committed micro-batch ends."""
         committed = State.of(self.query.checkpoint).committed
         found = offset_of(self.query.checkpoint, committed)[self.topic] if committed >= 0 else {}
         return {int(partition): offset for partition, offset in found.items()}
@@ -154,7 +152,6 @@ class Running:
         return len(found)
 
     def admin(self) -> Any:
-        """Return kafka-python's admin client, as a context."""
         return closing(KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap_servers))
 
     def elect_preferred(self) -> dict[int, int]:
@@ -181,8 +178,6 @@ class Running:
 
 
 def in_order(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows in the order of the topic."""
-
     def place(row: dict[str, Any]) -> tuple[int, ...]:
         sequence = row["_sequence"]
         return sequence["partition"], sequence["offset"], sequence["index"], sequence["rank"]

@@ -19,7 +19,7 @@ from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_ro
 from tests.support.proxy import CountingProxy, counted_kafka
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import FETCHERS
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
+from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -16,13 +16,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 @pytest.fixture(scope="module")
 def ops() -> Scenario:
-    """Return the corpus file with DDL of all kinds."""
     return scenario("canal-json.tidb-extension.ops")
 
 
 @pytest.fixture
 def sink(ops: Scenario, tmp_path: Path) -> StorageSink:
-    """Return a sink that writes its tables."""
     return StorageSink(tmp_path / "sink", ops.header["tables"])
 
 
@@ -37,7 +35,6 @@ def streams() -> Iterator[list[Stream]]:
 
 
 def stream_of(spark: SparkSession, sink: StorageSink, folder: Path, **options: object) -> Stream:
-    """Return a stream of all events of a changefeed."""
     reader = spark.readStream.format("ticdc").options(
         outputFormat="event", includeMetadata="kafka", **{k: str(v) for k, v in options.items()}
     )

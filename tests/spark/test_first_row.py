@@ -52,17 +52,14 @@ def given(tidb: TiDB, **others: object) -> dict[str, object]:
 
 
 def rows_in(output: Path) -> list[dict[str, Any]]:
-    """Return the rows that committed micro-batches have written."""
     return [row for path in sorted(written_files(output)) for row in pq.read_table(path).to_pylist()]
 
 
 def output_of(stream: Stream) -> list[dict[str, Any]]:
-    """Return the rows that a stream has written."""
     return rows_in(stream.folder / "output")
 
 
 def stage_of(checkpoint: Path) -> str | None:
-    """Return the stage of the micro-batch that was planned last, from the checkpoint."""
     planned = State.of(checkpoint).planned
     if planned < 0:
         return None
@@ -164,7 +161,7 @@ def test_records_of_all_tables(
     """`tables` gives the rows and the changes of two tables, each equal to TiDB's, and no change that the rows have."""
     name, writers = topic(), [Writer(sql, 7), Writer(sql, 8, extension=False, beside="more")]
     for writer in writers:
-        writer.fill(400)
+        writer.fill(200)
         writer.change(20)  # the snapshot has these, and their messages come late
     state = ticdc_source.SyncState(str(tmp_path / "state"))
     how: dict[str, Any] = {"tables": f"{DATABASE}.*", "protocol": {"latest": "auto"}.get(consistency, "canal-json")}
@@ -184,8 +181,7 @@ def test_records_of_all_tables(
             writer.send(broker.bootstrap_servers, name)
         if number in fails:
             fails.clear()
-            msg = "on purpose"
-            raise RuntimeError(msg)
+            raise RuntimeError("on purpose")
 
     reading = stream(name, **given(tidb, tables=f"{DATABASE}.*", outputFormat="record"))
     assert "on purpose" in failure_of(reading.start(take, availableNow=True))

@@ -1,6 +1,6 @@
 """`progress_listener`: which files it reads, and that a real stream's metrics reach Prometheus.
 
-tests/inspection/monitoring/test_progress.py has what it makes of them.
+tests/inspection/test_progress.py has what it makes of them.
 """
 
 import threading
@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from examples.local_kafka import produce
-from tests.inspection.monitoring.test_progress import line
+from tests.inspection.test_progress import line
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.support.messages import Message, canal
 from tests.support.s3 import s3_server
 from ticdc_source import StreamProgress, progress_listener
-from ticdc_source.inspection.monitoring.listener import ProgressListener, _NewLines
+from ticdc_source.inspection.listener import ProgressListener, _NewLines
 from ticdc_source.pipeline.metric_files import MetricFiles
 
 MakeListener = Callable[..., ProgressListener]
@@ -62,17 +62,14 @@ def listener(spark: SparkSession) -> Iterator[MakeListener]:
 
 
 def ts(age: float) -> int:
-    """Return the TSO of so many seconds ago."""
     return round((time.time() - age) * 1000) << 18
 
 
 def insert(number: int, age: float) -> Message:
-    """Return an insert that was committed so many seconds ago."""
     return canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": ts(age)})
 
 
 def watermark(age: float) -> Message:
-    """Return a watermark of so many seconds ago."""
     return canal("TIDB_WATERMARK", _tidb={"watermarkTs": ts(age)})
 
 

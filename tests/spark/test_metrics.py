@@ -14,7 +14,6 @@ from tests.spark.streams import write_rows
 
 
 def lines_in(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of all files in a folder."""
     return [json.loads(line) for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 

@@ -51,7 +51,6 @@ def write(servers: str, topic: str, *captured: Captured) -> list[tuple[Any, ...]
 
 
 def summary_of(row: Row) -> tuple[Any, ...]:
-    """Return for a row what `write` returns for its event."""
     partition = row["_sequence"]["partition"]
     if row["_event_type"] == "ddl":
         return partition, "ddl", row["ddl_query"]

@@ -14,7 +14,7 @@ from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, Message, canal, dump
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.options import Options
-from ticdc_source.planning.commit_ranges import commit_range, complete_until
+from ticdc_source.planning.batch_reads import commit_range, complete_until
 from ticdc_source.sources.kafka import KafkaCluster
 
 SEED = 20261122

@@ -108,7 +108,6 @@ def live(child: Child, queries: list[Query], watched: Query, moment: str, choose
 
 
 def rows_of(spark: SparkSession, query: Query) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of the topic and the rows of the output, in the order of the topic."""
     topic = spark.read.format("ticdc").options(**query.options).load()
     output = spark.read.parquet(str(query.output))
     assert output.columns == topic.columns
@@ -230,7 +229,6 @@ def test_limits_hold_through_kills_before_pyspark_4_2(
 
 
 def numbered(first: int, count: int) -> list[Record]:
-    """Return inserts for partition 0 with ids from `first`."""
     return [
         (0, *canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}), [], None)
         for n in range(first, first + count)
@@ -238,7 +236,6 @@ def numbered(first: int, count: int) -> list[Record]:
 
 
 def sent_again(protocol: str) -> list[Record]:
-    """Return the messages of a protocol as TiCDC sends them when it is restarted twice."""
     messages = read_messages(protocol)
     parts = [messages[int(len(messages) * begin) : int(len(messages) * end)] for begin, end in SENT]
     return [(*message, [], None) for part in parts for message in part]

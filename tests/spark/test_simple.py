@@ -13,7 +13,6 @@ INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 
 
 def enum(*labels: str) -> dict[str, object]:
-    """Return the type of an ENUM."""
     return {"mysqlType": "enum", "charset": "utf8mb4", "length": 9, "elements": list(labels)}
 
 
@@ -23,7 +22,6 @@ def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> N
 
 
 def row(number: int, label: int, version: int) -> Message:
-    """Return an insert."""
     return simple(data={"id": str(number), "e": str(label)}, version=version, commitTs=TSO + number)
 
 

@@ -22,7 +22,6 @@ def options(spark: SparkSession, servers: str, topic: MakeTopic) -> Iterator[dic
 
 
 def written(options: dict[str, str]) -> str:
-    """Return options as SQL writes them."""
     return ", ".join(f"`{name}` = '{value}'" for name, value in options.items())
 
 

@@ -178,7 +178,6 @@ def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str
 
 
 def workers_of(spark: SparkSession) -> set[int]:
-    """Return the pids of the Python processes that run tasks of this session."""
     jvm = str(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]

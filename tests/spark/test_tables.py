@@ -30,7 +30,6 @@ SLOW = pytest.mark.slow("each micro-batch takes some seconds")
 
 
 def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
-    """Return an insert into shop.<table>."""
     types = {"id": "int", **dict.fromkeys(more, "varchar(10)")}
     cells = {"id": str(number), **more}
     return canal(
@@ -39,13 +38,11 @@ def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
 
 
 def ddl(table: str, query: str, commit_ts: int, kind: str = "ALTER") -> Message:
-    """Return a DDL event of shop.<table>."""
     return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
                  _tidb={"commitTs": commit_ts})  # fmt: skip
 
 
 def watermark(ts: int) -> Message:
-    """Return a watermark."""
     return None, json.dumps({"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False,
                              "type": "TIDB_WATERMARK", "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None,
                              "data": None, "old": None, "_tidb": {"watermarkTs": ts}}).encode()  # fmt: skip
@@ -108,7 +105,7 @@ class Unseen:
 
     @property
     def columns(self) -> list[str]:
-        raise AnalysisException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")  # noqa: EM101 (Spark's)
+        raise AnalysisException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")
 
 
 def test_nothing_need_be_analysed_once_schema_and_protocol_are_given(spark: SparkSession) -> None:
@@ -171,11 +168,9 @@ class Sync:
         self.ddl.append([event.query for events in found.ddl.values() for event in events])
         self.errors.append({name: str(error) for name, error in found.errors.items()})
         if batch_id == self.fails_after:
-            msg = "on purpose"
-            raise RuntimeError(msg)
+            raise RuntimeError("on purpose")
 
     def rows(self, frame: DataFrame) -> list[Row]:
-        """Return the rows of a table with rows."""
         return frame.collect() if "id" in frame.columns else []
 
 
@@ -331,7 +326,6 @@ def test_two_hundred_tables_cost_one_fetch(spark: SparkSession, tmp_path: Path) 
 
 
 def bytes_of(spark: SparkSession, kafka: LocalKafka, counter: str) -> int:
-    """Return how many bytes a broker has received or sent in the topic `many`."""
     jvm = spark._jvm
     assert jvm is not None
     url = jvm.javax.management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{kafka.jmx_port}/jmxrmi")

@@ -68,7 +68,6 @@ class Captured:
 
     @classmethod
     def of(cls, *messages: tuple[bytes | None, bytes | None]) -> "Captured":
-        """Return a capture of (key, value) pairs on partition 0."""
         return cls({}, {0: [Record(key, value) for key, value in messages]})
 
     def only(self, database: str, table: str) -> "Captured":
@@ -102,7 +101,6 @@ class Captured:
         return [OffsetRange(TOPIC, partition, 0, len(records)) for partition, records in self.partitions.items()]
 
     def fetch(self, offset_range: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
-        """Yield the range's records in chunks, as a `Fetcher` does."""
         start = offset_range.start
         while start < offset_range.end:
             end = min(start + sizes(), offset_range.end)
@@ -118,7 +116,6 @@ class Captured:
             start = end
 
     def options(self, **options: str) -> Options:
-        """Return options, and where the schemas of the messages are if they need any."""
         return make_options(**{**registry_options(self.header), **options})
 
     def schema(self, **options: str) -> pa.Schema:
@@ -153,7 +150,6 @@ class Captured:
 
 
 def rows_of(captured: Captured) -> pa.RecordBatch:
-    """Return all records as rows of a DataFrame, one topic partition after the other."""
     rows = [
         {
             "topic": TOPIC,

@@ -59,13 +59,11 @@ def load_case(path: Path) -> Case:
         elif name in case.expected:
             case.expected[name].append(value if name in ("error", "warning") else json.loads(value))
         else:
-            msg = f"{path.name}: a case has no {name!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{path.name}: a case has no {name!r}")
     return case
 
 
 def _fields(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (name, value, indented lines below)."""
     name, value, below = "", "", []
     for line in text.split("\n"):
         if line.startswith("  "):
@@ -102,8 +100,7 @@ def _bytes(content: str) -> bytes | None:
         case "base64":
             return base64.b64decode(rest, validate=True)
         case _:
-            msg = f"bytes written as {form!r}"
-            raise ValueError(msg)
+            raise ValueError(f"bytes written as {form!r}")
 
 
 def shown(value: Any) -> Any:

@@ -85,7 +85,6 @@ def scenario(name: str) -> Scenario:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of all files of the corpus that the tests read."""
     names = (path.name.removesuffix(".jsonl.gz") for path in folder.glob("*.jsonl.gz"))
     return sorted(name for name in names if not name.startswith(_NOT_HERE))
 

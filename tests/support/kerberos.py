@@ -23,7 +23,6 @@ PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 
 
 def program(name: str) -> str | None:
-    """Return the path of one of Kerberos' programs, None if it is not installed."""
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/usr/lib/mit/sbin")
 
 

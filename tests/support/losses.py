@@ -116,7 +116,6 @@ def _is_long_decimal(column: Column, truth: Any) -> bool:
 
 
 def _moment_text(moment: datetime, like: str) -> str:
-    """Return a moment in UTC with as many digits of fraction as another text has."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[: len(like)]
 
 
@@ -188,7 +187,7 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "When daylight saving time ends in TiCDC's time zone, an hour comes twice: its `timestamp` values are read as "
+        "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are read as "
         "the earlier one. `--tz UTC` avoids this.",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
@@ -244,7 +243,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "ambiguous-hour",
-            "When daylight saving time ends in TiCDC's time zone, an hour comes twice: its `timestamp` values are sent "
+            "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are sent "
             "as the later one. `--tz UTC` avoids this.",
             "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
             **_other_twin(1),
@@ -278,7 +277,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "avro",
         "delete-keys-only",
-        "Without `avro-include-before-value`, a delete has the columns of the primary key; the others are NULL.",
+        "Without `avro-include-before-value`, a delete has only the primary key columns; the others are NULL.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go: a tombstone, or 9 bytes with `avro-enable-watermark`",
         lambda column, _: (
             column["change_type"] == "delete"
@@ -334,7 +333,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "avro-include-before-value",
-        "Without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`.",
+        "With `enable-tidb-extension` but without `avro-include-before-value`, an update has no old row: it is read as "
+        "one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("update_postimage",),
         lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),

@@ -142,7 +142,6 @@ def other_member(data: bytes, chooser: random.Random) -> bytes:
 
 
 def _like(own: bytes, chooser: random.Random) -> bytes:
-    """Return a value of the kind of another one, or a text or a number in its place."""
     chance = chooser.random()
     if own[:1] != b'"':
         if chance < 0.85:

@@ -17,7 +17,7 @@ import ticdc_source
 from tests.support.captured import load, whole
 from tests.support.truth import tables_with_rows
 from ticdc_source.kernels.native import native
-from ticdc_source.planning.load import infer_schema
+from ticdc_source.planning.load import load_schema
 
 _SCENARIOS = ("open-protocol.default", "canal-json.tidb-extension", "debezium.default")
 
@@ -37,7 +37,7 @@ def main(folder: Path, native_code: str) -> None:
     """Plan two reads, whose warnings the caller sees, and read the tables."""
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"}
     for _ in range(2):
-        infer_schema({**options, "nativeCode": native_code})
+        load_schema({**options, "nativeCode": native_code})
     for name, rows in tables(native_code):
         feather.write_feather(rows, folder / f"{name}.arrow")
     report = {"package": ticdc_source.__file__, "native": native is not None}

@@ -15,7 +15,6 @@ SIZES = (0, 1, 50, 63, 64, 127, 128, 8191, 8192, 70_000)
 
 
 def changed(batch: bytes, *, flags: int = 0, codec: str | None = None, epoch: int = 0) -> bytes:
-    """Return a batch with other attributes, compressed or not, and its new checksum."""
     head, body = bytearray(batch[:HEADER]), batch[HEADER:]
     if codec == "snappy":
         body = xerial(body)

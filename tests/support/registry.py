@@ -71,7 +71,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def schemas_of(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return the schemas that a file of the corpus has registered, by id."""
     return {str(each.get("guid") or each["id"]): each["schema"] for each in header.get("schemas", ())}
 
 

@@ -24,7 +24,6 @@ class SecureKafka:
     password: str
 
     def jaas(self, password: str | None = None) -> str:
-        """Return `sasl.jaas.config` for SCRAM, with the user's password or another one."""
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
         return f'{module} required username="{self.user}" password="{password or self.password}";'
 

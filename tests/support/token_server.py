@@ -73,12 +73,10 @@ class TokenServer:
             thread.join()
 
     def jaas(self, secret: str = CLIENT_SECRET, more: str = "") -> str:
-        """Return `sasl.jaas.config` for this endpoint."""
         module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
         return f'{module} required clientId="{CLIENT}" clientSecret="{secret}" scope="read write"{more};'
 
     def options(self, **more: str) -> dict[str, str]:
-        """Return the `kafka.*` options of a login, without `kafka.`."""
         return {
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.token.endpoint.url": self.url,

@@ -29,7 +29,6 @@ class TrueRow:
 
 
 def tables_with_rows(captured: Captured) -> list[tuple[str, str]]:
-    """Return (database, table) of every table that has a row event."""
     return sorted(
         {
             (event["schema"], event["table"])
@@ -97,7 +96,6 @@ def has_commit_ts(change_type: str, header: Mapping[str, Any]) -> bool:
 
 
 def changes_of(op: str, header: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the change type of each row that an operation must give."""
     for missing in MISSING:
         if op == "update" and missing.protocol == header["protocol"] and missing.applies(header["config"]):
             return missing.update
@@ -105,7 +103,6 @@ def changes_of(op: str, header: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any, Loss | None]:
-    """Return what the message still says of a true value, and the loss that changed it."""
     for loss in LOSSES:
         if loss.protocol == protocol and loss.applies(column, truth):
             return loss.left(column, truth), loss
@@ -113,7 +110,6 @@ def expected(protocol: str, column: Mapping[str, Any], truth: Any) -> tuple[Any,
 
 
 def is_left(value: Any, left: Any, mysql_type: str) -> bool:
-    """Return whether a decoded value is what the message still says of a true value."""
     if isinstance(left, dict) and "double" in left:
         return bool(float(value) == left["double"])
     return is_true(value, left, mysql_type)

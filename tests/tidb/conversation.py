@@ -187,6 +187,16 @@ def packet_of(payload: bytes, number: int = 1) -> bytes:
             return packets
 
 
+def renumbered(packets: bytes, first: int = 1) -> bytes:
+    """Return packets, the last of which may be cut off, with numbers that rise by one."""
+    numbered, at = bytearray(packets), 0
+    while at + 3 < len(packets):
+        numbered[at + 3] = first % 256
+        first += 1
+        at += 4 + int.from_bytes(packets[at : at + 3], "little")
+    return bytes(numbered)
+
+
 def error_packet(code: int, text: str) -> bytes:
     """Return the packet of an error."""
     return packet_of(b"\xff" + struct.pack("<H", code) + b"#HY000" + text.encode())

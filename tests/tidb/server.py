@@ -123,8 +123,9 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         except OSError:
             pass
         if process.poll() is not None or time.monotonic() > deadline:
-            message = f"tidb-server does not answer at port {port}:\n{log.read_text(errors='replace')[-3000:]}"
-            raise TiDBSetupError(message)
+            raise TiDBSetupError(
+                f"tidb-server does not answer at port {port}:\n{log.read_text(errors='replace')[-3000:]}"
+            )
         time.sleep(0.1)
 
 
@@ -152,8 +153,7 @@ def _new(folder: Path) -> Iterator[Path | None]:
 def _program(name: str, advice: str) -> str:
     found = shutil.which(name)
     if found is None:
-        message = f"`{name}` was not found on PATH: {advice}"
-        raise TiDBSetupError(message)
+        raise TiDBSetupError(f"`{name}` was not found on PATH: {advice}")
     return found
 
 
@@ -161,8 +161,7 @@ def _run(command: list[str], folder: Path) -> None:
     sys.stderr.write(f"+ {' '.join(command)}\n")
     done = subprocess.run(command, check=False, cwd=folder)
     if done.returncode != 0:
-        message = f"{command[0]} ended with {done.returncode}"
-        raise TiDBSetupError(message)
+        raise TiDBSetupError(f"{command[0]} ended with {done.returncode}")
 
 
 def _free_port() -> int:

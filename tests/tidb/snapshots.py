@@ -8,22 +8,21 @@ import pyarrow as pa
 from tests.tidb.server import TiDB
 from tests.tidb.sql import Session
 from ticdc_source.options.options import Options
-from ticdc_source.planning.load import BatchPlan, batch_options, infer_schema, plan_batch
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
 from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.sources.tidb import client
 
 
-def planned(given: Mapping[str, str]) -> tuple[pa.Schema, BatchPlan]:
+def planned(given: Mapping[str, str]) -> tuple[pa.Schema, list[Partition]]:
     """Return the schema of a read, and its plan."""
-    schema = infer_schema(given)
+    schema = load_schema(given)
     return schema, plan_batch(schema, batch_options(given))
 
 
 def partitions_of(given: Mapping[str, str]) -> Iterator[pa.Table]:
     """Yield the rows of each input partition."""
-    schema, plan = planned(given)
-    for ranges in plan.partitions or [[]]:
-        part = Partition(ranges, plan.context, plan.scope)
+    schema, parts = planned(given)
+    for part in parts:
         yield pa.Table.from_batches(list(read_partition(part, schema, batch_options(given))), schema)
 
 

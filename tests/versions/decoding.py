@@ -26,8 +26,7 @@ SCENARIOS = ("open-protocol.default", "canal-json.tidb-extension", "debezium.def
 
 def equal(found: object, expected: object) -> None:
     if found != expected:
-        message = f"found {found!r}, expected {expected!r}"
-        raise AssertionError(message)
+        raise AssertionError(f"found {found!r}, expected {expected!r}")
 
 
 def read(captured: Captured, **options: str) -> pa.Table:

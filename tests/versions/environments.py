@@ -59,7 +59,6 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
 
 
 def dependencies() -> list[str]:
-    """Return the requirements of pyproject.toml's `dependencies`."""
     return listed("dependencies")
 
 
@@ -68,8 +67,7 @@ def listed(name: str) -> list[str]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = re.findall(rf"^{re.escape(name)} = \[(.*?)\](?:  #.*)?$", text, re.MULTILINE | re.DOTALL)
     if len(found) != 1:
-        message = f"pyproject.toml has {len(found)} lists with the name {name}"
-        raise ValueError(message)
+        raise ValueError(f"pyproject.toml has {len(found)} lists with the name {name}")
     without_comments = re.sub(r"#.*", "", found[0])
     return re.findall(r'"([^"]+)"', without_comments)
 
@@ -91,8 +89,7 @@ def lowest(requirements: Iterable[str]) -> list[str]:
     for requirement in map(Requirement, requirements):
         versions = [one.version for one in requirement.specifier if one.operator in {">=", "=="}]
         if len(versions) != 1:
-            message = f"{requirement} has no lowest version: add `>=`"
-            raise ValueError(message)
+            raise ValueError(f"{requirement} has no lowest version: add `>=`")
         found.append(f"{requirement.name}=={versions[0]}")
     return found
 
@@ -152,5 +149,4 @@ def _make(folder: Path, requirements: Sequence[str]) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
-        message = f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}"
-        raise PipError(message)
+        raise PipError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")

@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import create_topic, delete_topic, produce
 from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
+from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL
 from ticdc_source.spark.source import TiCDCDataSource
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
 
 TYPES = {"id": "int", "name": "varchar"}
 OLD, NEW = {"id": "1", "name": "a"}, {"id": "1", "name": "b"}
@@ -196,8 +196,7 @@ def move_end(checkpoint: Path, topic: str, old: int, new: int) -> None:
 
 def equal(found: object, expected: object) -> None:
     if found != expected:
-        message = f"found {found!r}, expected {expected!r}"
-        raise AssertionError(message)
+        raise AssertionError(f"found {found!r}, expected {expected!r}")
 
 
 def register(spark: SparkSession) -> None:

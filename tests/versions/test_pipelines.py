@@ -52,7 +52,6 @@ def kept(name):
 
 
 def change(kind: str, table: str, at: int, row: dict[str, str | None], old: dict[str, str] | None = None) -> Message:
-    """Return a change of shop.<table>, whose key is `id` unless it has none."""
     types = {name: "int" if name == "id" else "varchar(20)" for name in row}
     keys = {"without": [], "at_times": ["id"] if at % 2 else []}.get(table, ["id"])
     olds = None if old is None else [old]
@@ -61,7 +60,6 @@ def change(kind: str, table: str, at: int, row: dict[str, str | None], old: dict
 
 
 def shop() -> tuple[list[Message], dict[str, set[tuple[int, str]]]]:
-    """Return the messages of a database, and the rows that it has at the end."""
     messages: list[Message] = []
     rows: dict[str, set[tuple[int, str]]] = {}
     for table in (*(f"t{number:02}" for number in range(MANY)), "without", "at_times"):
@@ -117,7 +115,6 @@ def run(tmp_path: Path) -> Callable[..., str]:
 
 
 def inspected(broker: Kafka, topic: str) -> str:
-    """Return the file that `inspect --pipeline oss` prints."""
     printed = StringIO()
     with redirect_stdout(printed):
         main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic, "--pipeline", "oss"])
@@ -125,7 +122,6 @@ def inspected(broker: Kafka, topic: str) -> str:
 
 
 def table(folder: Path, name: str) -> pa.Table:
-    """Return the rows of a table, of whose files none was replaced."""
     return ds.dataset(folder / "warehouse" / name, format="parquet").to_table()
 
 

@@ -33,7 +33,6 @@ LOWEST = [
 
 
 def marked(*values: str) -> list[object]:
-    """Return parameters that are marked as tests of the lowest versions."""
     return [pytest.param(value, marks=LOWEST) for value in values]
 
 

@@ -1,1 +1,1 @@
-"""The command `ticdc-source` asks and shows, one file per command, without Spark and Java."""
+"""The command line `ticdc-source`, a file per command, without Spark or Java."""

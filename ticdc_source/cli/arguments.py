@@ -42,7 +42,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """Ends with one line of error."""
+    """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and end. What argparse repeats of a value may be secret, so it is left out."""
@@ -67,22 +67,21 @@ def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable
 
 
 def words(text: str) -> str:
-    """Check a text that is sent to Kafka, or compared with what comes from there."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:  # bytes on the command line that are not UTF-8
         size = 0
     if not 0 < size <= _LONGEST_WORDS or not text.strip():
-        msg = f"expected 1 to {_LONGEST_WORDS} bytes of UTF-8"
-        raise ParseError(msg)
+        raise ParseError(f"expected 1 to {_LONGEST_WORDS} bytes of UTF-8")
     return text
 
 
 def _topics(text: str) -> str:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or not all(map(_TOPIC.fullmatch, names)):
-        msg = "expected names of topics, separated by commas: up to 249 letters, digits, dots, underscores and hyphens"
-        raise ParseError(msg)
+        raise ParseError(
+            "expected names of topics, separated by commas: up to 249 letters, digits, dots, underscores and hyphens"
+        )
     return ",".join(names)
 
 
@@ -93,16 +92,14 @@ def file_path(text: str) -> Path:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        msg = "expected the path of a file"
-        raise ParseError(msg)
+        raise ParseError("expected the path of a file")
     return Path(text)
 
 
-def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
+def seconds_between(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
-            msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
-            raise ParseError(msg)
+            raise ParseError(f"expected seconds, from {minimum:g} to {maximum:.0f}")
         return float(text)
 
     return parse
@@ -114,13 +111,11 @@ count = parsers.whole_number(1)
 def _name_and_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        msg = "expected NAME=VALUE, such as --conf kafka.security.protocol=SSL"
-        raise ParseError(msg)
+        raise ParseError("expected NAME=VALUE, such as --conf kafka.security.protocol=SSL")
     try:
         text.encode()
     except UnicodeEncodeError:
-        msg = f"expected UTF-8 as the value of {name.strip()}"
-        raise ParseError(msg) from None
+        raise ParseError(f"expected UTF-8 as the value of {name.strip()}") from None
     return name.strip(), value
 
 
@@ -128,9 +123,9 @@ def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) ->
     """Add the arguments that say what to read; without `required` it may be files or TiDB, by options."""
     _add_source(
         parser.add_argument_group("connection"),
-        "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
-        "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
-        "machine see the arguments of a command",
+        "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; repeatable",
+        "a file of Kafka client properties (client.properties); put passwords there, because other users of this "
+        "machine can see a command's arguments",
         required=required,
     )
 
@@ -138,8 +133,8 @@ def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) ->
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
     _add_source(
-        parser.add_argument_group("what replaces the file"),
-        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+        parser.add_argument_group("overrides of the file"),
+        "an option of the source, such as timeZone=Asia/Shanghai; not for secrets; repeatable",
         "a file of Kafka client properties",
         required=False,
     )
@@ -158,9 +153,9 @@ def _add_source(
         type=argument(lambda text: ",".join(parsers.servers(text)), secret=True),
         required=required,
         metavar="HOST:PORT[,…]",
-        help="Kafka's brokers",
+        help="Kafka brokers",
     )
-    group.add_argument("--subscribe", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
+    group.add_argument("--subscribe", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="topics")
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -185,11 +180,10 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
     refuse_unknown(name for name, _ in arguments.conf)
     for name, value in arguments.conf:
         if without_secrets({name: value})[name] == HIDDEN:
-            msg = (
+            raise OptionError(
                 f"--conf {name}: other users of this machine see the arguments of a command. If it is a secret, write "
                 f'it into sync.toml, as "{name}" = {{ env = "NAME" }} under [source], or into a file for --properties'
             )
-            raise OptionError(msg)
         given[f"source.{name}"] = value
     if arguments.bootstrap_servers is not None:
         given["source.kafka.bootstrap.servers"] = arguments.bootstrap_servers
@@ -204,14 +198,14 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         type=argument(count),
         default=100_000,
         metavar="N",
-        help="read at most about so many records (%(default)s)",
+        help="read at most about N records (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
-        type=argument(seconds(0.001, 86_400)),
+        type=argument(seconds_between(0.001, 86_400)),
         default=30.0,
         metavar="SECONDS",
-        help="read for at most so long (%(default)s)",
+        help="maximum time to read (default: %(default)s)",
     )
 
 
@@ -245,7 +239,7 @@ def _has_effect(name: str, command: str) -> bool:
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a file of properties. A pipe is one too, and a device without end is none."""
+    """Return the text of a file of properties, which may be a pipe; endless devices are rejected."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_PROPERTIES + 1)
@@ -258,8 +252,7 @@ def _text_of(path: Path) -> str:
         if len(data) <= _LARGEST_PROPERTIES:
             return text
         reason = "it has more than 1 MiB, so it is no file of properties"
-    msg = f"--properties {path}: {reason}"
-    raise OptionError(msg)
+    raise OptionError(f"--properties {path}: {reason}")
 
 
 def given_by_user(options: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Try every step of a read, from DNS to the first record, and say what to do about the first one that fails.
 
-It also looks at what is installed: packages, the native path, Java, and the Python that Spark starts as a worker. With
-`--spark`, each executor of a session takes the same steps.
+It also checks what is installed: packages, the native path, Java, and the Python that Spark starts as a worker. With
+`--spark`, each executor of a session tries the same steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.report import Check, Diagnosis
 
-SUMMARY = "each step of a read, its result, and what to do if it fails"
+SUMMARY = "try each step of a read, and say what to do if one fails"
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
@@ -24,13 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark",
         action="store_true",
-        help="also take the steps on each executor of the Spark session, to which PYSPARK_SUBMIT_ARGS leads",
+        help="also try the steps on each executor of the Spark session that PYSPARK_SUBMIT_ARGS configures",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take all steps; return 1 if one has failed."""
     given = options_of(arguments)
     if arguments.json:
         diagnosis = diagnose(given)
@@ -65,8 +64,7 @@ def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
     try:
         from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
     except ImportError as error:
-        msg = f'--spark needs PySpark here ({error}): pip install "ticdc-source[spark]"'
-        raise OptionError(msg) from None
+        raise OptionError(f'--spark needs PySpark here ({error}): pip install "ticdc-source[spark]"') from None
     return diagnose_executors(given)
 
 

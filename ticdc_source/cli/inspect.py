@@ -1,17 +1,20 @@
-"""Show what is in topics: protocol, settings of the changefeed, tables, schemas, lag, DDL and bad records.
+"""Show what is in topics: protocol, changefeed settings, tables, schemas, lag, DDL and bad records.
 
-It reads all records of a small topic, and both ends of a large one.
+It reads all records of a small topic, but only both ends of a large one.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from itertools import count as numbers
 
+from ticdc_source import __version__
 from ticdc_source.cli.arguments import add_connection, add_limits, argument, given_by_user, options_of
-from ticdc_source.cli.pipeline_file import PLATFORMS, pipeline_file
 from ticdc_source.cli.screen import Screen, Table, errors, literal, moment, output, print_json, progress_line, visible
-from ticdc_source.errors import counted
+from ticdc_source.errors import OptionError, counted
 from ticdc_source.inspection.inspect import inspect
 from ticdc_source.inspection.report import (
     Finding,
@@ -22,14 +25,78 @@ from ticdc_source.inspection.report import (
     TopicReport,
 )
 from ticdc_source.options import parsers
-from ticdc_source.options.names import without_secrets
+from ticdc_source.options.names import HIDDEN, without_secrets
+from ticdc_source.options.topics import parse_table
+from ticdc_source.pipeline.metadata import METADATA
+from ticdc_source.schema.table_name import TableName, expression_name
 from ticdc_source.schema.tso import duration
 
-SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
+SUMMARY = "show protocol, settings, tables, schemas, lag and bad records of topics"
 _MOST_SCHEMAS = 3  # tables whose columns are shown
 _MOST_ROWS = 20  # of tables and of DDL events
 _MOST_NAMES = 8  # of tables that share a finding
 _LONGEST_STATEMENT = 200  # characters of a DDL event
+
+
+# How the file of a pipeline gets its session, by platform.
+PLATFORMS = {
+    "oss": ("from pyspark.sql import SparkSession", "", "spark = SparkSession.active()"),
+    "databricks": (
+        "from ticdc_source import TiCDCDataSource",
+        "",
+        "spark.dataSource.register(TiCDCDataSource)  # the platform defines spark",
+    ),
+}
+_HEAD = '''"""A pipeline with the tables of {topics}.
+
+Written by `ticdc-source inspect --pipeline {platform}` (ticdc-source {version}); run it again for new tables. Each
+table reads the topic once, from its first record: rows that have not changed since are missing, unless OPTIONS has
+snapshot=initial. After TRUNCATE or DROP TABLE, refresh the table fully.
+"""'''
+_OSS = (
+    "# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).",
+    '# Until then, write append("orders", "shop.orders") instead of keep(…), and view the newest row of each key.',
+)
+# How options begin that the file sets itself, that add columns which are no table's, or that a stream refuses.
+_NOT_OF_USERS = ("preimages", "tables", "outputformat", "includemetadata", "includeheaders", "ending", "subscribe")
+
+_VIEW = "{}_changes"
+
+_CHANGES = """
+
+def changes(table, **options):
+    return spark.readStream.format("ticdc").options(**OPTIONS, **options, tables=table).load()
+"""
+_KEEP = '''
+
+def keep(name, table, keys, **options):
+    """Keep a table as it is in TiDB, by AUTO CDC: the newest row of each key."""
+
+    @dp.temporary_view(name=f"{name}_changes")
+    def view():
+        return changes(table, preimages="false", **options)  # AUTO CDC would apply the rows from before updates
+
+    dp.create_streaming_table(name)
+    dp.create_auto_cdc_flow(
+        target=name,
+        source=f"{name}_changes",
+        keys=keys,
+        sequence_by="{prefix}sequence",
+        apply_as_deletes="{prefix}change_type = 'delete'",
+        except_column_list=[{metadata}],
+        stored_as_scd_type=1,
+    )
+'''
+_APPEND = '''
+
+def append(name, table, **options):
+    """Append each change of a table."""
+
+    @dp.table(name=name)
+    def rows():
+        return changes(table, **options)
+'''
+_GUESS = "  # a guess: no message says the --tz of the TiCDC server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,15 +108,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline",
         type=argument(parsers.one_of(*PLATFORMS)),
         metavar="PLATFORM",
-        help=f"print the Python file of a declarative pipeline with these tables: {' or '.join(PLATFORMS)}",
+        help=f"print a declarative pipeline in Python for these tables: {' or '.join(PLATFORMS)}",
     )
     parser.add_argument(
-        "--all", action="store_true", help="show all tables with their columns, all DDL events, and each finding"
+        "--all", action="store_true", help="show the columns of all tables, all DDL events, and every finding"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Inspect topics; return 1 if there is something that a person should know."""
+    """Inspect topics; return 1 if there is a finding."""
     given = options_of(arguments)
     with progress_line() as progress:
         inspection = inspect(given, progress, max_records=arguments.max_records, timeout=arguments.timeout)
@@ -168,14 +235,16 @@ def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iter
     """Yield the lines of a job that read a table; `--conf` of these commands takes the same names."""
     yield "changes = ("
     yield '    spark.read.format("ticdc")'
-    known = {name.lower() for name in inspection.options}
-    needed = {name: value for name, value in table.options.items() if name.lower() not in known}
+    needed = _needed(inspection.options, table)
     for name, value in {**inspection.options, "subscribe": topic, **needed}.items():
-        guessed = name == "timeZone" and name in needed
-        comment = "  # a guess: no message says the --tz of the TiCDC server" if guessed else ""
-        yield f"    .option({literal(name)}, {literal(value)}){comment}"
+        yield f"    .option({literal(name)}, {literal(value)}){_GUESS if name == 'timeZone' and name in needed else ''}"
     yield "    .load()"
     yield ")"
+
+
+def _needed(given: Mapping[str, str], *tables: TableReport) -> dict[str, str]:
+    names = {name.lower() for name in given}
+    return {name: value for table in tables for name, value in table.options.items() if name.lower() not in names}
 
 
 def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
@@ -189,3 +258,66 @@ def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
         moment(partition.watermark_time),
         lag,
     )
+
+
+def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
+    """Yield the lines of a declarative pipeline with a table for each table; none if no row of a table can be read.
+
+    A table that has not had its key in each row is appended: AUTO CDC fails at a key that is NULL, and rows from before
+    the key may share one, so that the deletion of one would remove another.
+
+    Raises:
+        OptionError: the names of metadata columns have other characters than words.
+    """
+    topics = [topic.topic for topic in inspection.topics]
+    tables = [(topic.topic, table) for topic in inspection.topics for kind in topic.protocols for table in kind.tables]
+    if not any(table.columns for _, table in tables):
+        return
+    given = {name: value for name, value in inspection.options.items() if not name.lower().startswith(_NOT_OF_USERS)}
+    prefix = {name.lower(): value for name, value in given.items()}.get("metadatacolumnprefix", "_")
+    if re.fullmatch(r"\w*", prefix, re.ASCII) is None:
+        raise OptionError(f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores")
+    needed = _needed(given, *(table for _, table in tables))
+    needed.pop("tables", None)
+    subscribe = {"subscribe": topics[0]} if len(topics) == 1 else {}
+    options = {"startingOffsets": "earliest", **given, **subscribe, **needed}
+    metadata = ", ".join(literal(prefix + column.name) for column in METADATA if column.level == "core")
+    yield from _HEAD.format(topics=visible(", ".join(topics)), version=__version__, platform=platform).splitlines()
+    yield from ("", "from pyspark import pipelines as dp", *PLATFORMS[platform], "", "OPTIONS = {")
+    for name, value in options.items():
+        yield f"    {literal(name)}: {_value(name, value)},{_GUESS if name == 'timeZone' and name in needed else ''}"
+    yield "}"
+    yield from _CHANGES.splitlines()
+    yield from _KEEP.replace("{metadata}", metadata).replace("{prefix}", prefix).splitlines()
+    yield from _APPEND.splitlines()
+    yield from ("", "")
+    if platform == "oss":
+        yield from _OSS
+    names = _names([parse_table(table.table) for _, table in tables])
+    for (topic, table), name in zip(tables, names, strict=True):
+        more = [f"subscribe={literal(topic)}"] if len(topics) > 1 else []
+        if not table.columns:
+            yield f"# {visible(table.table)} cannot be read: inspect says why"
+        elif table.has_keys:
+            keys = f"[{', '.join(literal(expression_name(key)) for key in table.keys)}]"
+            yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
+        else:
+            why = "not each of its rows has the key" if table.keys else "it has no key"
+            yield f"append({', '.join([literal(name), literal(table.table), *more])})  # {why}"
+
+
+def _value(name: str, value: str) -> str:
+    return f"spark.conf.get({literal('ticdc.' + name)})" if value == HIDDEN else literal(value)
+
+
+def _names(tables: Sequence[TableName]) -> list[str]:
+    """Return a name for each table that Spark takes: its own, with its database if another table or view has that."""
+    names: list[str] = []
+    for table in tables:
+        short, long = (
+            re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII).lower() for name in (table.table, "_".join(table))
+        )
+        taken = {*names, *map(_VIEW.format, names)}
+        tried = chain((short, long), (f"{long}_{number}" for number in numbers(2)))
+        names.append(next(name for name in tried if not {name, _VIEW.format(name)} & taken))
+    return names

@@ -1,8 +1,8 @@
-"""Show how late topics are: the newest commit and watermark of each partition, and how far behind a reader is.
+"""Show the newest commit and watermark of each topic partition, and how far behind a reader is.
 
-It reads a few records at the end of each partition. The watermark lag says how late TiCDC is. The age is that of the
-last commit, and rises while nothing is changed. With --checkpoint or --group, the commit lag says for how long the
-first event that the reader has not read has been committed.
+It reads a few records at the end of each partition. The watermark lag says how far TiCDC is behind. The age is that of
+the last commit, and also rises while nothing changes. With --checkpoint or --group, the commit lag is the age of the
+first event that the reader has not read.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
+from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds_between, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, PartitionLag, SnapshotLag
 from ticdc_source.schema.tso import duration
 
-SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
+SUMMARY = "show the lag of topics, and how far behind a stream or a consumer group is"
 _INTERVAL_S = 2.0
 _MOST_LAG_S = 10**9  # 30 years
 
@@ -29,27 +29,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=argument(words),
         metavar="FOLDER",
-        help="also show how far the stream with this checkpointLocation is (path, URI)",
+        help="also show the lag of the stream with this checkpointLocation (path or URI)",
     )
     reader.add_argument(
-        "--group", type=argument(words), help="also show how far this consumer group is (commitGroupOffsets)"
+        "--group", type=argument(words), help="also show the lag of this consumer group (commitGroupOffsets)"
     )
-    parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
     parser.add_argument(
         "--interval",
-        type=argument(seconds(0, 86_400)),
+        type=argument(seconds_between(0, 86_400)),
         metavar="SECONDS",
-        help=f"with --watch: between two looks ({_INTERVAL_S})",
+        help=f"with --watch: time between refreshes (default: {_INTERVAL_S})",
     )
-    parser.add_argument("--count", type=argument(count), metavar="N", help="with --watch: end after so many looks")
+    parser.add_argument("--count", type=argument(count), metavar="N", help="with --watch: stop after N refreshes")
     parser.add_argument(
         "--max-lag",
-        type=argument(seconds(0, _MOST_LAG_S)),
+        type=argument(seconds_between(0, _MOST_LAG_S)),
         metavar="SECONDS",
-        help="return 1 if the watermark lag or the commit lag of a partition is larger, or if nothing tells how late "
-        "it is; the age counts where there is neither lag",
+        help="exit with 1 if the lag of a partition (watermark lag or commit lag, or else age) is larger, or if no lag "
+        "is known",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per look")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per refresh")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,13 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     """
     for name in ("interval", "count"):
         if getattr(arguments, name) is not None and not arguments.watch:
-            msg = f"argument --{name}: it needs --watch, without which lag looks once"
-            raise OptionError(msg)
-    reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
+            raise OptionError(f"argument --{name}: it needs --watch, without which lag looks once")
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     show = output().show_alone if arguments.watch else output().show
-    with LagWatch(options_of(arguments), reader) as watch:
+    with LagWatch(options_of(arguments), checkpoint=arguments.checkpoint, group=arguments.group) as watch:
         code = 0
         for report in _looks(watch, looks, interval):
             if arguments.json:

@@ -1,6 +1,6 @@
-"""Show the options of the source with defaults and meaning, and the settings of the Kafka client that are known.
+"""Show the options of the source, with defaults and meanings, and the known settings of the Kafka client.
 
-Without NAME, all of them; with NAME, those whose name has it as a part, in any case.
+With NAME, show only those whose names contain it, in upper or lower case.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ticdc_source.options.kafka_client import SETTINGS
 from ticdc_source.options.option import ALL_OUTPUTS, Option
 from ticdc_source.options.options import OPTIONS
 
-SUMMARY = "the options of the source, with defaults and meaning"
+SUMMARY = "show the options of the source, with defaults and meanings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="a name, or a part of it")
+    parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="a name, or part of one")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,8 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
             table.add_row((option.name, "cyan"), option.default, _meaning(option))
     if not table:
         near = nearest(arguments.name, [option.name for option in known], 3)
-        msg = f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
-        raise OptionError(msg)
+        raise OptionError(
+            f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
+        )
     output().show(table)
     return 0
 

@@ -41,7 +41,7 @@ def command_line(
     for each, module in commands.items():
         command = parsers.add_parser(each, help=module.SUMMARY, description=module.__doc__, allow_abbrev=False)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.add_argument("--verbose", action="store_true", help="log what the Kafka client does, to stderr")
+        command.add_argument("--verbose", action="store_true", help="log the Kafka client's activity to stderr")
         module.add_arguments(command)
         command.set_defaults(refuse=command.error, run=module.run)
     return whole

@@ -171,7 +171,6 @@ def print_json(value: object, *, indent: int | None = 2, default: Callable[[obje
 
 
 def moment(iso: str | None) -> str:
-    """Return a time in ISO 8601, UTC, as people write it; empty for None."""
     return "" if iso is None else iso[:19].replace("T", " ") + " UTC"
 
 

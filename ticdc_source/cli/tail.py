@@ -1,7 +1,7 @@
-"""Show events as they come, one per line: time of commit, place, kind, table, key, and what changed.
+"""Show events as they arrive, one per line: commit time, offset, kind, table, key, and what changed.
 
-Of an update, only the changed columns are shown. Times are in UTC. Binary values are shown as hexadecimal digits, and
-long values are cut unless --full is given.
+For an update, only the changed columns are shown. Times are in UTC. Binary values are shown in hexadecimal, and long
+values are cut unless --full is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ticdc_source.options import parsers
 from ticdc_source.options.parsers import ParseError
 from ticdc_source.schema.json_text import loads
 
-SUMMARY = "events as they come, with what changed"
+SUMMARY = "show events as they arrive, with what changed"
 _KINDS = {
     "insert": "green",
     "update": "yellow",
@@ -51,28 +51,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(_start),
         default="-10",
         metavar="WHERE",
-        help="earliest, latest, the time of a Kafka record in ISO 8601 (UTC unless it says), or -N: N records before "
-        "the end of each partition (%(default)s; write --from=-5)",
+        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N for N records "
+        "before the end of each partition, written --from=-5 (default: %(default)s)",
     )
     parser.add_argument(
         "--tables",
         type=argument(_tables),
         metavar="DB.TABLE[,…]",
-        help="rows and DDL of these tables only, such as shop.*; watermarks stay",
+        help="only rows and DDL of these tables, such as shop.*; watermarks are still shown",
     )
     parser.add_argument(
         "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"
     )
-    parser.add_argument("--max-events", type=argument(count), metavar="N", help="end after so many events")
+    parser.add_argument("--max-events", type=argument(count), metavar="N", help="stop after N events")
     parser.add_argument(
         "--follow",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="wait for new events at the end, until Ctrl-C (the default)",
+        help="at the end, wait for new events until Ctrl-C (the default)",
     )
     parser.add_argument("--full", action="store_true", help="show whole values and statements")
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per event, as outputFormat=event has it"
+        "--json", action="store_true", help="print a JSON object per event, with the columns of outputFormat=event"
     )
 
 
@@ -87,8 +87,9 @@ def _start(text: str) -> Start:
     except (ValueError, OverflowError):
         at_ms = -1
     if at_ms < 0:
-        msg = "expected earliest, latest, -N, or a time since 1970 in ISO 8601, such as 2026-11-23T08:00:00Z"
-        raise ParseError(msg)
+        raise ParseError(
+            "expected earliest, latest, -N, or a time since 1970 in ISO 8601, such as 2026-11-23T08:00:00Z"
+        )
     return Start(at_ms=at_ms)
 
 
@@ -98,12 +99,10 @@ def _tables(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show events until the end, until there are enough, or until Ctrl-C."""
     given = options_of(arguments)
     if arguments.tables:
         if any(name.lower() == "tables" for name in given):
-            msg = "--tables and --conf tables=… are the same: give one of them"
-            raise OptionError(msg)
+            raise OptionError("--tables and --conf tables=… are the same: give one of them")
         given["tables"] = arguments.tables
     screen = output()
     shown = 0

@@ -72,7 +72,7 @@ def steps(native_code: str, *, in_worker: bool) -> Iterator[tuple[str, str, Call
 
 
 def check_package(package: Package) -> Outcome:
-    """Return whether a package is there; only kafka-python is imported.
+    """Whether a package is there; only kafka-python is imported.
 
     Raises:
         OptionError: reads do not work with this kafka-python.
@@ -107,7 +107,7 @@ def _check_native(native_code: str) -> Outcome:
 
 
 def check_java() -> Outcome:
-    """Return whether Spark finds a Java here that it can run with. It looks where Spark's `bin/spark-class` does."""
+    """Whether Spark finds a Java here that it can run with. It looks where Spark's `bin/spark-class` does."""
     if importlib.util.find_spec("pyspark") is None:
         return Outcome("skipped", "because PySpark is not installed here")
     elsewhere = next((name for name in _SPARK_IS_ELSEWHERE if os.environ.get(name)), None)
@@ -140,7 +140,7 @@ def check_java() -> Outcome:
 
 
 def check_worker() -> Outcome:
-    """Return whether the Python that Spark starts as a worker on this machine can import this package."""
+    """Whether the Python that Spark starts as a worker on this machine can import this package."""
     if "PYSPARK_PYTHON" in os.environ:
         return _worker("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"], "failed")
     # Whatever starts the job may set it.
@@ -171,7 +171,6 @@ def _worker(named: str, wanted: str, bad: str) -> Outcome:
 
 
 def _run(*command: str) -> tuple[str, str]:
-    """Run a program; return what it wrote to standard output and to standard error."""
     with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
         done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=_SECONDS, check=False)
     return done.stdout, done.stderr

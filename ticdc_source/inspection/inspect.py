@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ticdc_source.inspection.evidence import Evidence
 from ticdc_source.inspection.report import (
     BadRecords,
     DDLReport,
@@ -20,21 +19,20 @@ from ticdc_source.inspection.report import (
     TopicReport,
     findings_of,
 )
-from ticdc_source.inspection.table_report import inspect_table
+from ticdc_source.inspection.table_report import Evidence, inspect_table
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.planning.fetchers import driver_fetcher
-from ticdc_source.planning.inference import Fetch, Sample, Sampler
+from ticdc_source.planning.fetchers import Fetch, driver_fetcher
+from ticdc_source.planning.inference import Sample, Sampler
 from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import FORMATS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind, removes_rows_of
+from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.tso import age, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
@@ -136,8 +134,6 @@ def inspect_chunks(
 
 @dataclass(slots=True)
 class _Messages:
-    """The messages of one protocol in a topic."""
-
     decoder: Decoder
     evidence: Evidence
     sample: Sample
@@ -146,8 +142,6 @@ class _Messages:
 
 
 class _Topic:
-    """Collects what the chunks of one topic have."""
-
     def __init__(self, report: TopicReport, options: Options, *, whole: bool) -> None:
         self._report = report
         self._options = options
@@ -238,7 +232,7 @@ class _Topic:
             bad.count += 1
 
     def finish(self, now: float) -> list[Finding]:
-        """Complete the report; return what a person should know of single tables."""
+        """Complete the report; return the findings about single tables."""
         self._report_unknown()
         self._report.others = sorted(map(str, self._others))
         findings: list[Finding] = []
@@ -291,11 +285,10 @@ class _Topic:
 
 def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
     """Return the events of each table under one spelling: TiDB compares names without case."""
-    names: dict[TableName, TableName] = {}
+    names = first_spellings(sample.rows)
     tables: dict[TableName, list[TableEvents]] = {}
     for table, parts in sample.rows.items():
-        name = names.setdefault(table.folded, table)
-        tables.setdefault(name, []).extend(parts)
+        tables.setdefault(names[table.folded], []).extend(parts)
     return tables
 
 

@@ -37,8 +37,8 @@ class PartitionReport:
 
     Attributes:
         start, end: the offset range that was asked for; by default all that Kafka has. `end` is exclusive.
-        first_commit_ts, last_commit_ts: the smallest and the largest commit-ts of rows and DDL; None without any.
-        watermark_lag_s: how many seconds it is behind this machine's clock.
+        first_commit_ts, last_commit_ts: the smallest and the largest of rows and DDL; None without any.
+        watermark_lag_s: seconds behind this machine's clock.
     """
 
     partition: int
@@ -54,14 +54,9 @@ class PartitionReport:
     watermark_lag_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ColumnReport:
-    """A column.
-
-    Attributes:
-        mysql_type: its type in TiDB, as far as messages and DDL tell; None if they do not.
-        uncertain: whether the messages do not fully say the type.
-    """
+    """A column. `mysql_type` is its type in TiDB, as far as messages and DDL tell."""
 
     name: str
     mysql_type: str | None
@@ -72,10 +67,9 @@ class ColumnReport:
 
 @dataclass(slots=True, kw_only=True)
 class TableReport:
-    """A table.
+    """A table, named as the option `tables` takes it.
 
     Attributes:
-        table: its name, as the option `tables` takes it.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
             0 if no key is known.
         has_keys: whether each row that was read has the key, and none has had another one.
@@ -105,12 +99,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReport:
-    """A DDL event. Of the copies in several partitions, the one in the lowest partition counts.
-
-    Attributes:
-        table: the table, or the database.
-        kind: what it does, in one word.
-    """
+    """A DDL event of a table or a database. Of the copies in several partitions, the lowest partition's counts."""
 
     commit_ts: int | None
     time: str | None
@@ -124,11 +113,7 @@ class DDLReport:
 
 @dataclass(slots=True, kw_only=True)
 class BadRecords:
-    """Records or events that cannot be read for one reason.
-
-    Attributes:
-        first: the address of the first one.
-    """
+    """Records or events that cannot be read for one reason; `first` is the address of the first one."""
 
     reason: str
     count: int
@@ -137,12 +122,7 @@ class BadRecords:
 
 @dataclass(frozen=True, slots=True)
 class ChangefeedSetting:
-    """A setting of the changefeed that messages prove.
-
-    Attributes:
-        value: as TiCDC's configuration writes it; `mixed` if messages prove two values.
-        because: what in the messages shows it.
-    """
+    """A setting of the changefeed that messages prove; its value is `mixed` if they prove two."""
 
     name: str
     value: str
@@ -195,12 +175,7 @@ class TopicReport:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What is in some topics.
-
-    Attributes:
-        whole: whether these are all records of the ranges.
-        options: the options that were given, without secrets.
-    """
+    """What is in some topics. `whole` says whether all records of the ranges were read; options lack secrets."""
 
     topics: list[TopicReport] = field(default_factory=list)
     scanned: int = 0
@@ -214,7 +189,11 @@ class Inspection:
 
 def findings_of(inspection: Inspection) -> list[Finding]:
     """Return what the reports of topics show; single tables report for themselves."""
-    findings = [finding for topic in inspection.topics for finding in _of_topic(topic)]
+    findings = [
+        Finding(code=code, message=message, topic=topic.topic, table=table)
+        for topic in inspection.topics
+        for code, message, table in _of_topic(topic)
+    ]
     if not inspection.whole:
         message = (
             f"Only {inspection.scanned:,} records were read, from both ends: counts are not those of the whole topic, "
@@ -224,10 +203,13 @@ def findings_of(inspection: Inspection) -> list[Finding]:
     return findings
 
 
-def _of_topic(topic: TopicReport) -> Iterator[Finding]:
+_Found = tuple[str, str, str | None]  # the code, the message, and the table that it is about, if it is about one
+
+
+def _of_topic(topic: TopicReport) -> Iterator[_Found]:
     name = topic.topic
     if not any(partition.scanned for partition in topic.partitions):
-        yield Finding(code="empty", message=f"{name} has no record in the range", topic=name)
+        yield "empty", f"{name} has no record in the range", None
         return
     if len(topic.protocols) > 1:
         protocols = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
@@ -235,20 +217,17 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
             f"{name} has messages of several protocols: {protocols}. A read takes one: give it with 'protocol', and "
             "start behind the last message of the other (startingOffsets)"
         )
-        yield Finding(code="several-protocols", message=message, topic=name)
-    yield from _of_bad(name, topic.bad)
+        yield "several-protocols", message, None
+    yield from _of_bad(topic.bad)
     if topic.others and not any(messages.tables for messages in topic.protocols):
         message = f"No row of {name} is of a table that 'tables' names; the tables there are: {', '.join(topic.others)}"
-        yield Finding(code="no-such-table", message=message, topic=name)
+        yield "no-such-table", message, None
     if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
-        message = (
-            f"The watermark of {name} is {duration(topic.watermark_lag_s)} behind this machine's clock: is the "
-            "changefeed running?"
-        )
-        yield Finding(code="late", message=message, topic=name)
+        behind = f"{duration(topic.watermark_lag_s)} behind this machine's clock"
+        yield "late", f"The watermark of {name} is {behind}: is the changefeed running?", None
     if topic.unknown:
         message = f"Records of {name} of no protocol that is read: {topic.unknown:,}. Does TiCDC write to this topic?"
-        yield Finding(code="unknown-protocol", message=message, topic=name)
+        yield "unknown-protocol", message, None
     for messages in topic.protocols:
         yield from _of_protocol(name, messages)
         without = [each.partition for each in topic.partitions if each.scanned and each.watermark is None]
@@ -257,7 +236,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
                 f"No watermark in partition {listed(without)} of {name}: endingCommitTs=resolved and "
                 f"consistency=resolved do not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
-            yield Finding(code="no-watermarks", message=message, topic=name)
+            yield "no-watermarks", message, None
 
 
 def _mend_of_watermarks(messages: ProtocolReport) -> str:
@@ -270,22 +249,22 @@ def _mend_of_watermarks(messages: ProtocolReport) -> str:
     return f"TiCDC sends them with {need}"
 
 
-def _of_bad(topic: str, bad: Iterable[BadRecords]) -> Iterator[Finding]:
+def _of_bad(bad: Iterable[BadRecords]) -> Iterator[_Found]:
     for each in bad:
         message = f"Records or events that cannot be read: {each.count:,}. {each.reason} (first: {each.first})"
-        yield Finding(code="bad-records", message=message, topic=topic)
+        yield "bad-records", message, None
 
 
-def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
+def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[_Found]:
     settings = {setting.name: setting.value for setting in messages.settings}
-    yield from _of_bad(topic, messages.bad)
+    yield from _of_bad(messages.bad)
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
             f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time stands in for "
             f"it, and changes of one time have the order of the topic: by partition, then offset{adds}"
         )
-        yield Finding(code="no-commit-ts", message=message, topic=topic)
+        yield "no-commit-ts", message, None
     large = settings.get("large-message-handle-option")
     if large in ("handle-key-only", "mixed"):
         message = (
@@ -293,24 +272,21 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
             "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
             "loses nothing"
         )
-        yield Finding(code="handle-key-only", message=message, topic=topic)
+        yield "handle-key-only", message, None
     if large in ("claim-check", "mixed"):
         message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
-        yield Finding(code="claim-check", message=message, topic=topic)
+        yield "claim-check", message, None
     need = PROTOCOLS[messages.protocol].facts.old_rows_need
     if messages.no_old_rows and messages.by_ticdc:
-        message = (
-            f"The changefeed of {topic} sends no old rows: updates have no update_preimage. "
-            f"TiCDC sends them with {need}"
-        )
-        yield Finding(code="no-old-rows", message=message, topic=topic)
+        lack = f"The changefeed of {topic} sends no old rows: updates have no update_preimage"
+        yield "no-old-rows", f"{lack}. TiCDC sends them with {need}", None
     for event in messages.ddl:
         if event.removes_rows:
             message = (
                 f"{event.kind} of {event.table} at {event.time} removed rows, and no delete events tell which "
                 f"(onDestructiveDDL): {event.query[:200]}"
             )
-            yield Finding(code="destructive-ddl", message=message, topic=topic, table=event.table)
+            yield "destructive-ddl", message, event.table
     for table in messages.tables:
         if table.columns and not table.keys:
             message = (
@@ -318,7 +294,7 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
                 "of NOT NULL columns, set tableDDL to its SHOW CREATE TABLE; otherwise give the table a primary key, "
                 "or append its changes to a log"
             )
-            yield Finding(code="no-key", message=message, topic=topic, table=table.table)
+            yield "no-key", message, table.table
 
 
 class Outcome(NamedTuple):
@@ -331,11 +307,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A step.
-
-    Attributes:
-        subject: what was looked at, such as a server or a topic; empty if the step says it.
-    """
+    """A step, and what was looked at, such as a server; empty if the step says it."""
 
     step: str
     subject: str

@@ -16,8 +16,8 @@ from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
-from ticdc_source.planning.load import batch_options, infer_schema
+from ticdc_source.planning.fetchers import driver_fetcher, let_search
+from ticdc_source.planning.load import batch_options, load_schema
 from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, splits_of
@@ -59,7 +59,7 @@ class Tail(AbstractContextManager["Tail"]):
     def __init__(self, given: Mapping[str, str]) -> None:
         given = {"mode": "PERMISSIVE", **given, "outputFormat": "event", "includeMetadata": "kafka"}
         self._options = batch_options(given)
-        inferred: pa.Schema = infer_schema(given)  # of this output it is the same for all topics
+        inferred: pa.Schema = load_schema(given)  # of this output it is the same for all topics
         self._schema = inferred if CORRUPT in inferred.names else inferred.append(pa.field(CORRUPT, pa.string()))
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)
@@ -122,11 +122,7 @@ class Tail(AbstractContextManager["Tail"]):
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more
-        search = None
-        if spec.decoder.facts.definitions is not None:
-            search = self._state.learned.search = definition_search(spec.decoder, self._options)
-        if spec.decoder.facts.lacks_commit_ts:
-            self._state.learned.previous = previous_rows(spec.decoder, self._options)
+        search = let_search(self._state.learned, spec.decoder, self._options, driver=True)
         waiting: list[deque[Event]] = []
         for offset_range in ranges:
             if search is not None:
@@ -139,7 +135,7 @@ class Tail(AbstractContextManager["Tail"]):
                 yield event
 
     def _is_copy(self, event: Event) -> bool:
-        """Return whether another topic partition has shown a DDL event; one that TiCDC sends again is shown again."""
+        """Whether another topic partition has shown a DDL event; one that TiCDC sends again is shown again."""
         if event["_event_type"] != "ddl" or event["_commit_version"] is None:
             return False
         identity = tuple(event[name] for name in ("_topic", "_commit_version", "_database", "_table", "ddl_query"))

@@ -1,1 +1,1 @@
-"""Kernels turn a column of cells into an Arrow array; each protocol has a table of how it writes the types."""
+"""Kernels turn a column of cells into an Arrow array; each protocol has a table of its encodings."""

@@ -14,8 +14,7 @@ class Spans(NamedTuple):
     """Where some values lie in the bytes that a fetch brought.
 
     Attributes:
-        data: those bytes.
-        bounds: two int32 for each value: the index of its first byte, and of the byte behind it. They never fall.
+        bounds: two int32 for each value, its start and its exclusive end in `data`. They never fall.
         nbytes: the number of bytes of all values.
     """
 
@@ -25,7 +24,7 @@ class Spans(NamedTuple):
 
 
 class Binaries(Sequence[bytes]):
-    """A sequence of bytes that lie in larger bytes. The Python objects are made at the first look at more than one."""
+    """A sequence of bytes that lie in larger bytes. Python objects are made at the first look at more than one."""
 
     __slots__ = ("_array", "_list", "spans")
 
@@ -36,7 +35,7 @@ class Binaries(Sequence[bytes]):
 
     @classmethod
     def of(cls, array: pa.BinaryArray) -> Binaries:
-        """Return the values of an array, none of them null; it is not a slice of another array."""
+        """Wrap an array without nulls that is not a slice of another array."""
         _, offsets, data = array.buffers()
         indices = pc.shift_right(pc.add(row_indices(2 * len(array)), 1), 1)  # 0, 1, 1, 2, 2, 3, …
         bounds = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets]).take(indices)
@@ -61,7 +60,7 @@ class Binaries(Sequence[bytes]):
         return self.spans.nbytes
 
     def as_list(self) -> list[bytes]:
-        """Return all values as a list. It is made once; do not change it."""
+        """Return all values as a list, which is made once: do not change it."""
         if self._list is None:
             data = self.spans.data
             bounds = iter(self.spans.bounds)
@@ -88,7 +87,7 @@ class Binaries(Sequence[bytes]):
         return Binaries(Spans(self.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2])))
 
     def picked(self, wanted: Sequence[int]) -> Binaries:
-        """Return the values at some rising positions."""
+        """Return the values at ascending positions."""
         bounds = pa.Array.from_buffers(pa.int64(), len(self), [None, pa.py_buffer(self.spans.bounds)])  # both in one
         taken = pa.py_buffer(bounds.take(as_indices(wanted)).buffers()[1])
         picked = memoryview(taken).cast("B").cast("i")[: 2 * len(wanted)]
@@ -125,17 +124,17 @@ def consecutive(first: int, count: int) -> pa.Array:
 
 
 def as_indices(values: Sequence[int]) -> pa.Array:
-    """Return numbers as int32; a range from 0 costs nothing."""
+    """Make an array of int32; a range from 0 costs nothing."""
     return row_indices(len(values)) if values == range(len(values)) else pa.array(values, pa.int32())
 
 
 def are_all(order: pa.Array, count: int) -> bool:
-    """Return whether row indexes (int32) are 0, 1, 2, … up to `count`."""
+    """Whether row indexes (int32) are 0, 1, 2, … up to `count`."""
     return len(order) == count and bool(order.equals(row_indices(count)))
 
 
 def taken(values: pa.Array, order: pa.Array) -> pa.Array:
-    """Return the values at some row indexes (int32); the array itself if these are all, in order."""
+    """Like `values.take(order)`; free if `order` (int32) has all row indexes in order."""
     if are_all(order, len(values)):
         return values
     return pa.nulls(len(order), values.type) if values.null_count == len(values) else values.take(order)

@@ -1,11 +1,10 @@
 """The one writer of JSON: for `outputFormat=event` and for rescued columns.
 
-`_FORMS` says how each family of types is written. Integers, decimals, floats and bits are numbers with all digits.
-Binary is base64. Dates and times are MySQL's text, TIMESTAMP in UTC. ENUM and SET are labels if these are known,
-otherwise numbers. All other types are MySQL's text. A value without a known type stays the JSON that it is.
+Integers, decimals, floats and bits are numbers with all digits. Binary is base64. Dates and times are MySQL's text,
+TIMESTAMP in UTC. ENUM and SET are labels if these are known, otherwise numbers. All other types are MySQL's text. A
+value without a known type stays the JSON that it is.
 
-Two writers share the table. `json_writer` raises on a value that does not fit its type. `rescue_writer` never raises:
-it keeps what the message has.
+`json_writer` raises on a value that does not fit its type. `rescue_writer` never raises: it keeps what the message has.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def member_name(name: str) -> str:
 
 
 def json_object(members: Iterable[str]) -> str:
-    """Return an object of members that are JSON already: `member_name` and value."""
+    """Join members that are JSON already: `member_name` and value."""
     return "{" + ",".join(members) + "}"
 
 
@@ -48,8 +47,7 @@ def base64_object(data: bytes) -> str:
 def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
     """Make the writer for a column of `type_`, written as `wire`; `wire` is None if the type is not known.
 
-    The writer raises what the kernels raise on a value that does not fit the type. Text that is not UTF-8 follows
-    `invalidUtf8`.
+    The writer raises what the kernels raise on a value that does not fit.
     """
     if wire is None:
         return _untyped(settings)
@@ -57,10 +55,10 @@ def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSO
 
 
 def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
-    """Make the writer that never raises, for the rescued column.
+    """Make the writer for the rescued column, which never raises.
 
-    It writes what `json_writer` writes, with two exceptions. Text that is not UTF-8 is `{"base64": "…"}`. A value that
-    does not fit the type is written as the message has it.
+    It writes what `json_writer` writes, but text that is not UTF-8 as `{"base64": "…"}`, and a value that does not fit
+    the type as the message has it.
     """
     if wire is None:
         return lambda cells: [_as_it_is(cell) for cell in cells]
@@ -81,7 +79,6 @@ def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> J
 
 
 def _column_writer(run: Kernel, write: Callable[[str], str] | Callable[[bytes], str]) -> JSONWriter:
-    """Run a kernel, and write each of its values."""
     return lambda cells: ["null" if value is None else write(value) for value in run(cells).to_pylist()]
 
 
@@ -147,8 +144,6 @@ _FORMS: dict[str, Callable[[Wire, ColumnType, Settings], JSONWriter]] = {
 
 
 def _untyped(settings: Settings) -> JSONWriter:
-    """Write what the JSON of the message held; a number beyond the range of a double is refused."""
-
     def write(cells: Cells) -> list[str]:
         written: list[str] = texts([json_text(cell) for cell in cells], settings).to_pylist()
         return written
@@ -157,7 +152,7 @@ def _untyped(settings: Settings) -> JSONWriter:
 
 
 def _number(text: str) -> str:
-    """Write the text of a number as a JSON number: without ZEROFILL's zeros. Any other text is a JSON string."""
+    """Write the text of a number as a JSON number, without ZEROFILL's zeros, and any other text as a JSON string."""
     if _NUMBER.fullmatch(text):
         return text
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
@@ -180,7 +175,6 @@ def _text_or_bytes(data: bytes) -> str:
 
 
 def _as_it_is(value: Cell) -> str:
-    """Write what the message held, whatever it is."""
     if isinstance(value, bytes):
         return base64_object(value)
     try:
@@ -196,5 +190,5 @@ def _as_it_is(value: Cell) -> str:
 
 
 def _are_bytes(text: str) -> bool:
-    """Return whether each surrogate of a text stands for a byte (PEP 383)."""
+    """Whether each surrogate of a text stands for a byte (PEP 383)."""
     return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")

@@ -29,7 +29,7 @@ _PROJECT = Path(__file__).parents[2]  # a clone; nothing of Rust stands beside a
 
 
 def _load() -> tuple[ModuleType | None, str | None]:
-    """Return the module; if it cannot be loaded, why."""
+    """Return the module, or why it cannot be loaded."""
     try:
         import ticdc_source.kernels._native as module  # noqa: PLC0415 (it may be absent)
     except ImportError as error:  # it was not built, or this system cannot load it: an older glibc, say
@@ -40,7 +40,7 @@ def _load() -> tuple[ModuleType | None, str | None]:
 
 
 def _is_of(project: Path, checksums: Mapping[str, int]) -> bool:
-    """Return whether the files of the contract that are there have these checksums: by path in the project, CRC-32."""
+    """Whether the files of the contract that are there have these CRC-32 checksums, by path in the project."""
     for path, checksum in checksums.items():
         file = project / path
         if file.is_file() and crc32(file.read_bytes()) != checksum:
@@ -52,39 +52,33 @@ native, _missing = _load()
 
 
 def messages_of(messages: Sequence[bytes]) -> Messages:
-    """Return messages as native code takes them."""
     if isinstance(messages, Binaries):
         return PackedMessages(messages.spans.data, messages.spans.bounds.tobytes())
     return messages if isinstance(messages, list) else list(messages)
 
 
 def numbers_of(arrow: pa.DataType, written: bytes | memoryview) -> pa.Array:
-    """Return numbers that native code gave, or others in native byte order, as an array."""
+    """Wrap numbers in native byte order as an array."""
     buffer = pa.py_buffer(written)
     return pa.Array.from_buffers(arrow, buffer.size * 8 // arrow.bit_width, [None, buffer])
 
 
 def why_general(native_code: str) -> str | None:
-    """Return why this process does not take the native path; None if it does. `native_code` is the option."""
+    """Return why this process does not take the native path, given the option `nativeCode`; None if it does."""
     return "nativeCode=off" if native_code == "off" else _missing
 
 
 def refuse_missing(native_code: str) -> None:
-    """Refuse to read without the native path if the option `nativeCode` requires it.
-
-    Raises:
-        OptionError: it is not there.
-    """
+    """Raise an OptionError if `nativeCode` requires the native path and it is not there."""
     if native_code == "require" and native is None:
-        msg = (
+        raise OptionError(
             f"nativeCode=require, and {sys.executable} on {platform.node()} has no native path: {_missing}. "
             f"Set nativeCode=auto, or {_HOW}"
         )
-        raise OptionError(msg)
 
 
 def warn_of_missing(native_code: str) -> None:
-    """Say once in this process that reads take the general path, unless the option `nativeCode` asks for it."""
+    """Warn once that reads take the general path, unless `nativeCode` asks for it."""
     refuse_missing(native_code)
     if native_code == "auto" and native is None:
         _warn()

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, FloatCast, PlainCast
 from ticdc_source.kernels.wire import (
+    NO_CAST,
     CastOf,
     Cells,
     Kernel,
@@ -22,7 +23,6 @@ from ticdc_source.kernels.wire import (
     bytes_of_texts,
     decimals_of_text,
     integer_cast,
-    no_cast,
     number_text,
 )
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
@@ -32,15 +32,14 @@ _SINGLE_DIGITS = range(6, 10)  # so many significant digits identify a 32-bit fl
 
 
 def require(cells: Cells, *types: type) -> Sequence[Any]:
-    """Return the cells if each is None or of one of these types: Arrow would cut 1.5 to 1 and read "x" as bytes.
+    """Return the cells if each is None or of one of these types. Arrow would cut 1.5 to 1 and read "x" as bytes.
 
     Raises:
         TypeError: a cell is of another type.
     """
     others = set(map(type, cells)) - {type(None), *types}
     if others:
-        msg = f"a JSON {_json_name(others)} where a {_json_name(types)} is expected"
-        raise TypeError(msg)
+        raise TypeError(f"a JSON {_json_name(others)} where a {_json_name(types)} is expected")
     return cells
 
 
@@ -76,19 +75,14 @@ def integers_of_text(arrow: pa.DataType) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         text = text_cells(cells)
         if bytes_of_texts(text).translate(None, b"0123456789-"):  # Arrow would read 0x10 as 16
-            msg = "not an integer"
-            raise ValueError(msg)
+            raise ValueError("not an integer")
         return decimals_of_text(text, arrow) if pa.types.is_decimal(arrow) else text.cast(arrow)
 
     return cast
 
 
 def text_cells(cells: Cells) -> pa.Array:
-    """Make a string array of cells that must be JSON strings.
-
-    Raises:
-        TypeError: a cell is something else.
-    """
+    """Make a string array of cells that must be JSON strings; see `require`."""
     if isinstance(cells, pa.StringArray):
         return cells
     try:
@@ -99,7 +93,7 @@ def text_cells(cells: Cells) -> pa.Array:
 
 
 def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
-    """Make the kernel for the text of JSON numbers: integers as they are, floats without an exponent."""
+    """Write JSON numbers as text, floats without an exponent."""
 
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
@@ -130,7 +124,6 @@ def as_text(_type: ColumnType, _settings: Settings) -> Kernel:
 
 
 def text_wire(natural: Maker, cast: CastOf) -> Wire:
-    """Return the wire form of a type that is written as MySQL's text."""
     return Wire(natural, as_text, arrays=pa.string(), cast=cast, text_cast=PlainCast.TEXT)
 
 
@@ -148,8 +141,7 @@ def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Maker:
         def cast(cells: Cells) -> pa.Array:
             array = build(cells, arrow)
             if not pc.all(pc.is_finite(array), min_count=0).as_py():  # 1e300 becomes inf in a float
-                msg = f"out of the range of {type_}"
-                raise ValueError(msg)
+                raise ValueError(f"out of the range of {type_}")
             return array
 
         return cast
@@ -168,11 +160,10 @@ def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 
 def _double(number: float | Decimal) -> float:
-    """Return a number as a double. An integer that is not the shortest text of a double would lose digits."""
+    """Convert to a double. An integer that is not the shortest text of a double would lose digits."""
     double = float(number)
     if isinstance(number, int) and abs(number) > 1 << 53 and Decimal(repr(double)) != number:
-        msg = "an integer of which a double loses digits"
-        raise ValueError(msg)
+        raise ValueError("an integer of which a double loses digits")
     return double
 
 
@@ -181,15 +172,10 @@ def _float_texts(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 
 def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
-    """Make bit(1) a boolean, and longer ones a signed integer of 64 bits (bit 63 in two's complement).
-
-    Raises:
-        ValueError: a number does not fit.
-    """
+    """Make bit(1) a boolean, and longer ones a signed integer of 64 bits (bit 63 in two's complement)."""
     if type_.length == 1:
         if not set(numbers) <= {0, 1, None}:
-            msg = "more than one bit in a BIT(1)"
-            raise ValueError(msg)
+            raise ValueError("more than one bit in a BIT(1)")
         return pa.array([None if n is None else n == 1 for n in numbers], pa.bool_())
     try:
         array = pa.array(numbers, pa.int64())
@@ -199,7 +185,7 @@ def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
 
 
 def bit_wire(
-    unsigned: Callable[[Cells], Sequence[int | None]], arrays: pa.DataType | None = None, cast: CastOf = no_cast
+    unsigned: Callable[[Cells], Sequence[int | None]], arrays: pa.DataType | None = None, cast: CastOf = NO_CAST
 ) -> Wire:
     def text(_type: ColumnType, _settings: Settings) -> Kernel:
         return lambda cells: pa.array([None if n is None else str(n) for n in unsigned(cells)], pa.string())
@@ -214,12 +200,11 @@ def bit_wire(
 
 
 def bit_numbers(read: Callable[[pa.DataType], Kernel]) -> Maker:
-    """Make the maker of kernels for a value's unsigned number, as decimal(20,0)."""
     return lambda _type, _settings: read(BIGINT_UNSIGNED)
 
 
 def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Maker:
-    """Make the maker of kernels for a YEAR's text: MySQL prints 0 as 0000."""
+    """Write a YEAR as text: MySQL prints 0 as 0000."""
 
     def make(type_: ColumnType, _settings: Settings) -> Kernel:
         read = natural(type_.arrow)
@@ -229,7 +214,7 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Maker:
 
 
 def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read integers: BIGINT UNSIGNED as a signed 64-bit number, in newer releases as text (docs/wire.md, item 24)."""
+    """Read integers; BIGINT UNSIGNED is a signed 64-bit number, in newer releases text (docs/wire.md, item 24)."""
     direct = integers_of_numbers(type_.arrow)
     if not (type_.name == "bigint" and type_.unsigned):
         return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))

@@ -44,19 +44,18 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
 
 
 def _real_date(cell: str | None, settings: Settings) -> str | None:
-    """Return the text of a date; None for a zero or invalid one."""
     if cell is None:
         return None
     match = _DATE.fullmatch(cell)
     if match is None:
-        msg = "not a date"
-        raise ValueError(msg)
+        raise ValueError("not a date")
     try:
         datetime.date(int(match[1]), int(match[2]), int(match[3]))
     except ValueError:
         if settings.zero_date == "fail":
-            msg = "a zero or invalid date; zeroDate=null reads it as NULL, a schemaHint of string keeps its text"
-            raise ValueError(msg) from None
+            raise ValueError(
+                "a zero or invalid date; zeroDate=null reads it as NULL, a schemaHint of string keeps its text"
+            ) from None
         return None
     return cell
 
@@ -64,8 +63,7 @@ def _real_date(cell: str | None, settings: Settings) -> str | None:
 def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
     """Read wall-clock texts of the TiCDC server's zone as instants.
 
-    When a zone turns its clocks back, two instants an hour apart have one text. The message does not tell which one it
-    was (docs/wire.md, item 39): the kernel takes the earlier.
+    When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
     """
     wall_clock, zone = dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
 
@@ -90,8 +88,7 @@ def _times_of_text(_type: ColumnType, _settings: Settings) -> Kernel:
 def _microseconds(text: str) -> int:
     match = _TIME.fullmatch(text)
     if match is None:
-        msg = "not a time"
-        raise ValueError(msg)
+        raise ValueError("not a time")
     sign, hours, minutes, seconds, fraction = match.groups()
     total = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
     return -total if sign else total
@@ -101,7 +98,7 @@ Value = TypeVar("Value")
 
 
 def text_of(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Maker:
-    """Make the maker of text kernels from that of natural ones, for types that do not come as MySQL's text."""
+    """Derive text kernels from natural ones, for types that do not come as MySQL's text."""
 
     def make(type_: ColumnType, settings: Settings) -> Kernel:
         run = natural(type_, settings)

@@ -43,7 +43,7 @@ class _Pairs(list[tuple[str, object]]):
 
 
 def _width(number: int) -> int:
-    """Return how many bytes sizes, offsets and keys up to `number` take."""
+    """Return how many bytes a size, an offset or a key takes that may be as large as `number`."""
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3 if number <= 0xFFFFFF else 4  # noqa: PLR2004
 
 
@@ -121,16 +121,14 @@ def _value(item: object, keys: dict[str, int]) -> bytes:
                 ids.append(keys.setdefault(name, len(keys)))
                 parts.append(_value(member, keys))
             if len(set(ids)) < len(ids):
-                msg = "a key twice in one object, which VARIANT does not have"
-                raise ValueError(msg)
+                raise ValueError("a key twice in one object, which VARIANT does not have")
             names = [name.encode("utf-16-be") for name, _ in item]
             order = sorted(range(len(names)), key=names.__getitem__)  # as Java sorts
             return _container(_OBJECT, parts, order, [ids[index] for index in order])
         case list():
             parts = [_value(member, keys) for member in item]
             return _container(_ARRAY, parts, range(len(parts)), ())
-    msg = f"a JSON {type(item).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"a JSON {type(item).__name__}")
 
 
 def _metadata(keys: Mapping[str, int]) -> bytes:
@@ -144,12 +142,11 @@ def _metadata(keys: Mapping[str, int]) -> bytes:
 
 
 def _no_constant(name: str) -> None:
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{name} is not JSON")
 
 
 def variant_of(text: str) -> tuple[bytes, bytes]:
-    """Return a JSON document as (value, metadata).
+    """Encode a JSON document as (value, metadata).
 
     Raises:
         ValueError: it is not JSON, or a document that VARIANT does not hold.
@@ -164,17 +161,12 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
         raise ValueError(TOO_DEEP) from None
     metadata = _metadata(keys)
     if len(value) > _LIMIT or len(metadata) > _LIMIT:
-        msg = "more than the 16 MiB that a VARIANT holds"
-        raise ValueError(msg)
+        raise ValueError("more than the 16 MiB that a VARIANT holds")
     return value, metadata
 
 
 def variants(texts: pa.Array) -> pa.Array:
-    """Return an array of JSON texts as an array of VARIANTs.
-
-    Raises:
-        ValueError: a text is not JSON, or a document that VARIANT does not hold.
-    """
+    """Encode an array of JSON texts; see `variant_of`."""
     values = [None if text is None else variant_of(text) for text in texts.to_pylist()]
     children = [pa.array([b"" if pair is None else pair[side] for pair in values], pa.binary()) for side in (0, 1)]
     missing = pa.array([pair is None for pair in values], pa.bool_())

@@ -1,9 +1,8 @@
-"""How a protocol writes a type (`Wire`), and the kernel that reads a column written so.
+"""How a protocol writes a type (`Wire`), and the kernels that read such columns.
 
 A kernel turns the cells of one column into one Arrow array. The cells are what the JSON of the messages holds, in row
-order; None stands for NULL. A kernel is made once for a column, a target type and the settings of the read; from then
-on it is only called. It raises whatever Arrow or Python raise on a cell that does not fit; `failing_cells` finds those
-cells.
+order, with None for NULL. A kernel is made once for a column, a target type and the settings of the read. On a cell
+that does not fit it raises whatever Arrow or Python raise; `failing_cells` finds those cells.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Kernel: TypeAlias = Callable[[Cells], pa.Array]
 
 
 class Settings(NamedTuple):
-    """The options that kernels obey: `timeZone`, `zeroDate` and `invalidUtf8`."""
+    """The options that kernels obey."""
 
     time_zone: str = "UTC"
     zero_date: str = "null"
@@ -44,17 +43,19 @@ _NUMBERS = {
 }
 
 Maker: TypeAlias = Callable[[ColumnType, Settings], Kernel]
-# Returns the cast that gives what the natural kernel gives, for the cells that it does not decline; None if none does.
+# Returns the native cast that equals the natural kernel, except for cells that it declines; None if there is none.
 CastOf: TypeAlias = Callable[[ColumnType, Settings], Cast | None]
 
 
-def no_cast(_type: ColumnType, _settings: Settings) -> Cast | None:
-    """Return None: native code has no cast for the values."""
-    return None
+def always(cast: Cast | None) -> CastOf:
+    return lambda _type, _settings: cast
+
+
+NO_CAST = always(None)
 
 
 def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
-    """Return the cast that reads integers, of JSON numbers or of digits in text."""
+    """Return the cast that reads integers or decimals, from JSON numbers or from digits in text."""
     if pa.types.is_decimal(arrow):
         return DecimalCast(text, arrow.precision, arrow.scale) if arrow.scale >= 0 else None
     return IntegerCast(text, arrow.bit_width // 8) if pa.types.is_signed_integer(arrow) else None
@@ -62,19 +63,18 @@ def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a protocol writes a type: it makes kernels.
+    """How a protocol writes a type: the makers of its kernels.
 
     Attributes:
-        natural: makes the kernel whose arrays have the type `ColumnType.arrow`.
-        text: makes the kernel for columns read as string: MySQL's text of each value.
-        number: makes the kernel for the number behind an ENUM, a SET or a BIT, as decimal(20,0). None if there is no
-            such number.
-        raw: makes the kernel for the bytes of a text. None if the value is not text.
+        natural: for arrays of the type `ColumnType.arrow`.
+        text: for columns read as string: MySQL's text of each value.
+        number: for the number behind an ENUM, a SET or a BIT, as decimal(20,0).
+        raw: for the bytes of a text.
         arrays: the type of the arrays that all kernels but `raw` take as well as cells. Such an array holds the JSON of
             the messages without loss, except that 1 and 1.0 are one double. None if the kernels take cells only.
-        labels: whether ENUM and SET are written as their labels. If not, they are written as numbers.
-        cast: returns the cast of `natural`.
-        text_cast: the cast of `text`; None if native code has none.
+        labels: whether ENUM and SET are written as their labels, not as numbers.
+        cast: the native cast that equals `natural`.
+        text_cast: the native cast that equals `text`.
     """
 
     natural: Maker
@@ -84,17 +84,12 @@ class Wire:
     raw: Maker | None = None
     arrays: pa.DataType | None = None
     labels: bool = False
-    cast: CastOf = no_cast
+    cast: CastOf = NO_CAST
     text_cast: Cast | None = None
 
 
 class Reading(NamedTuple):
-    """How a column of one type, written in one way, is read as another type.
-
-    Attributes:
-        arrays: the type of the arrays that it takes as well as cells; None for cells only.
-        cast: what gives the same values in native code, or declines; None if nothing does.
-    """
+    """How a column of one type, written in one way, is read as another type; `arrays` and `cast` as in `Wire`."""
 
     run: Kernel
     arrays: pa.DataType | None = None
@@ -112,8 +107,7 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
     if wire is None:
         if category == "string":
             return Reading(lambda cells: plain_text(cells, settings))
-        msg = f"type {type_} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"type {type_} is not supported")
     if target == VARIANT and type_.name == "json":
         read = wire.text(type_, settings._replace(invalid_utf8="fail"))
         return Reading(lambda cells: variants(read(cells)), wire.arrays)
@@ -129,14 +123,13 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
         return Reading(wire.text(type_, settings), wire.arrays, wire.text_cast)
     if not convertible(type_.arrow, target):
         allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(type_.arrow), ())}))
-        msg = f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}")
     natural = wire.natural(type_, settings)
     return Reading(lambda cells: convert(natural(cells), target), wire.arrays)
 
 
 def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
-    """Return the type whose natural kernel makes the target's values at once: no type between loses one."""
+    """Return the type whose natural kernel makes the target's values directly: an intermediate type could lose some."""
     category = category_of(target)
     if type_.name == "decimal" and category == "decimal":
         return replace(type_, length=target.precision, scale=target.scale)
@@ -148,12 +141,12 @@ def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
 
 
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
-    """Return whether the target is the type of a BIT's values: up to 64 bits as a signed bigint."""
+    """Whether the target is the type of a BIT's own values: up to 64 bits as a signed bigint."""
     return type_.family == "bit" and target in (pa.int64(), type_.arrow)
 
 
 def plain_text(cells: Cells, settings: Settings) -> pa.Array:
-    """Return cells of any JSON type as text: strings as they are, everything else as JSON."""
+    """Strings as they are, everything else as JSON."""
     return texts([None if c is None else c if isinstance(c, str) else json_text(c) for c in cells], settings)
 
 
@@ -186,13 +179,12 @@ def number_text(number: Decimal) -> str:
         ValueError: it is far beyond the range of a double: its zeros might not fit the memory.
     """
     if abs(number.adjusted()) > _MOST_EXPONENT:
-        msg = f"a number far beyond the range of a double: {number!s:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"a number far beyond the range of a double: {number!s:.40}")
     return format(number, "f")
 
 
 def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
-    """Make a string array; a byte that is not UTF-8 is in the cells as a lone surrogate (PEP 383).
+    """Make a string array; lone surrogates in the cells stand for bytes that are not UTF-8 (PEP 383).
 
     Raises:
         ValueError: a text is not UTF-8, and `invalidUtf8` is `fail`.
@@ -206,7 +198,7 @@ def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
 
 
 def text_bytes(text: str) -> bytes:
-    """Return the bytes of a text: those that the parser kept as surrogates, too (PEP 383)."""
+    """Encode a text, including bytes that the parser kept as surrogates (PEP 383)."""
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:  # a surrogate that a JSON escape wrote stands for no byte
@@ -217,7 +209,7 @@ _BAD_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def decoded(value: bytes, settings: Settings) -> str:
-    """Decode UTF-8 as `invalidUtf8` says; U+FFFD stands for each bad byte, as TiCDC itself writes it (Go does so).
+    """Decode UTF-8 as `invalidUtf8` says; each bad byte becomes U+FFFD, as in Go and so in TiCDC.
 
     Raises:
         ValueError: the value is not UTF-8, and `invalidUtf8` is `fail`.
@@ -227,8 +219,7 @@ def decoded(value: bytes, settings: Settings) -> str:
     except UnicodeDecodeError:
         if settings.invalid_utf8 == "replace":
             return _BAD_BYTE.sub("\ufffd", value.decode(errors="surrogateescape"))
-        msg = "not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte"
-        raise ValueError(msg) from None
+        raise ValueError("not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte") from None
 
 
 def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -243,8 +234,7 @@ def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     if category == "boolean":
         truth = pc.equal(array, 1)
         if not pc.all(pc.or_(truth, pc.equal(array, 0)), min_count=0).as_py():
-            msg = "a value other than 0 and 1 cannot be read as boolean"
-            raise ValueError(msg)
+            raise ValueError("a value other than 0 and 1 cannot be read as boolean")
         return truth
     if source == "decimal" and category in ("float", "double"):  # the number of a BIT: 64 of them are an error
         array = array.cast(pa.int64())
@@ -269,21 +259,20 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     if longest + target.scale <= DECIMAL_MAX and b"e" not in written and b"E" not in written:
         return text.cast(target)
     if written.translate(None, b"0123456789+-.eE"):  # Decimal would read " 1_0" as 10, which Arrow refuses
-        msg = "not a decimal"
-        raise ValueError(msg)
+        raise ValueError("not a decimal")
     # `number_text` refuses the exponents at which Arrow overflows its stack.
     numbers = [None if cell is None else Decimal(number_text(Decimal(cell))) for cell in text.to_pylist()]
     return pa.array(numbers, target)
 
 
 def bytes_of_texts(text: pa.Array) -> bytes:
-    """Return all texts of a column, one after the other: finding a byte there is 20 times as fast as by a regex."""
+    """Return all texts of a column, concatenated: finding a byte in them is 20 times as fast as a regex."""
     data = text.buffers()[2]
     return b"" if data is None else data.to_pybytes()
 
 
 def failing_cells(run: Callable[[Cells], object], cells: Cells) -> dict[int, str]:
-    """Return, by row index, the cells that a kernel refuses and why: it is called on each cell alone."""
+    """Call a kernel on each cell alone; return why it refuses cells, by row index."""
     failures = {}
     for row, cell in enumerate(cells):
         try:

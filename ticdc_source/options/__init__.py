@@ -1,1 +1,1 @@
-"""Options are what the user typed, parsed and checked without I/O."""
+"""The user's options, parsed and checked without I/O."""

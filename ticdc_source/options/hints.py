@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
+from ticdc_source.schema.table_name import expression_name
 from ticdc_source.schema.types import DECIMAL_MAX, FLOATS, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
 _TYPES: dict[str, pa.DataType] = {
@@ -57,16 +58,14 @@ def parse_hint_type(text: str, option: str, column: str | None = None) -> pa.Dat
     if match:
         precision, scale = int(match[1]), int(match[2] or 0)
         if not 0 < precision <= DECIMAL_MAX or scale > precision:
-            msg = (
+            raise OptionError(
                 f"{where} {text.strip()} is not a decimal that Spark has (at most {DECIMAL_MAX} digits); "
                 "decimal(10,2) has ten, two of them behind the point"
             )
-            raise OptionError(msg)
         return pa.decimal128(precision, scale)
     arrow = _TYPES.get(name)
     if arrow is None:
-        msg = f"{where} unknown type {text.strip()!r}; known types are decimal(p,s), {', '.join(_TYPES)}"
-        raise OptionError(msg)
+        raise OptionError(f"{where} unknown type {text.strip()!r}; known types are decimal(p,s), {', '.join(_TYPES)}")
     return arrow
 
 
@@ -80,17 +79,14 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
     try:
         items = split_names(_COMMENT.sub("", text), keep_brackets=True)
     except ValueError as error:
-        msg = f"Option 'schemaHints': {error}"
-        raise OptionError(msg) from None
+        raise OptionError(f"Option 'schemaHints': {error}") from None
     for item in items:
         match = _HINT.match(item)
         if match is None:
-            msg = f"Option 'schemaHints': expected e.g. amount decimal(10,2), flag boolean; got {item!r}"
-            raise OptionError(msg)
+            raise OptionError(f"Option 'schemaHints': expected e.g. amount decimal(10,2), flag boolean; got {item!r}")
         name = unquote_name(match[1]).lower()
         if name in hints:
-            msg = f"Option 'schemaHints': {unquote_name(match[1])} is given twice"
-            raise OptionError(msg)
+            raise OptionError(f"Option 'schemaHints': {unquote_name(match[1])} is given twice")
         hints[name] = parse_hint_type(match[2], "schemaHints", unquote_name(match[1]))
     return hints
 
@@ -109,8 +105,7 @@ def spark_name(arrow: pa.DataType) -> str:
 
 def hint_of(column: str, arrow: pa.DataType) -> str:
     """Return the hint that reads a column as a type, such as `amount decimal(10,2)`."""
-    name = column if re.fullmatch(r"\w+", column) else f"`{column.replace('`', '``')}`"
-    return f"{name} {spark_name(arrow)}"
+    return f"{expression_name(column)} {spark_name(arrow)}"
 
 
 def string_hint(column: str, *, user_schema: bool = False) -> str:

@@ -150,8 +150,7 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         if row.refused:
             raise OptionError(row.meaning)
         if row.field in given:
-            msg = f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them"
-            raise OptionError(msg)
+            raise OptionError(f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them")
         given[row.field] = row.value_of(text, name)
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)
@@ -181,11 +180,10 @@ def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> Clie
     fetch = fetch if "fetch_max_wait_ms" in given else min(fetch, request - 1)
     idle = idle if "connections_max_idle_ms" in given else max(idle, request + 1)
     if not fetch < request < idle:
-        msg = (
+        raise OptionError(
             "kafka.fetch.max.wait.ms must be smaller than kafka.request.timeout.ms, and that smaller than "
             "kafka.connections.max.idle.ms"
         )
-        raise OptionError(msg)
     api = settings.default_api_timeout_ms if "default_api_timeout_ms" in given else request
     return replace(
         settings,

@@ -1,4 +1,4 @@
-"""TLS and logins as the user typed them, where each kind of login has its mechanism and fields.
+"""TLS, the schema registry and logins as the user typed them; each kind of login has its mechanism and fields.
 
 Sources: KIP-651 for PEM stores; Kafka's `OAuthBearerLoginCallbackHandler`, `ClientCredentialsJwtRetriever` and
 `HttpJwtRetriever` (KIP-768, KIP-1139), AWS's `IAMLoginModule` (aws-msk-iam-auth), Java's `Krb5LoginModule`; RFC 7628
@@ -14,10 +14,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.option import CLIENT, made, rows_of
+from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
@@ -84,11 +86,64 @@ class TLSSettings:
             ("keystore", self.certfile, (self.keystore_key_pem, self.keystore_chain_pem)),
         ):
             if file is not None and texts.count(None) < len(texts):
-                msg = f"kafka.ssl.{store}.location and certificates given as text exclude each other"
-                raise OptionError(msg)
+                raise OptionError(f"kafka.ssl.{store}.location and certificates given as text exclude each other")
         if (self.keystore_key_pem is None) != (self.keystore_chain_pem is None):
-            msg = "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
-            raise OptionError(msg)
+            raise OptionError(
+                "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """The options of the schema registry; they can be pickled for the workers.
+
+    Attributes:
+        urls: those with Confluent's API, without user and password.
+        proxy: its URL; None for that of the environment.
+        region: that of AWS Glue; None if AWS's own configuration says it.
+        endpoint: the URL of AWS Glue; None for that of the region.
+    """
+
+    urls: tuple[str, ...] = ()
+    user_info: Secret | None = None
+    token: Secret | None = None
+    tls: TLSSettings = field(default_factory=TLSSettings)
+    proxy: str | None = None
+    connect_s: float = 10.0
+    read_s: float = 10.0
+    retries: int = 3
+    retry_interval_s: float = 1.0
+    region: str | None = None
+    endpoint: str | None = None
+
+    @staticmethod
+    def of(options: Options) -> RegistrySettings:
+        """Return what options say. A user in an URL counts unless `basic.auth.user.info` is given, as Confluent's."""
+        plain, users = [], []
+        for url in options.schema_registry_url or ():
+            parsed = urlsplit(url)
+            user, at, host = parsed.netloc.rpartition("@")
+            plain.append(urlunsplit(parsed._replace(netloc=host)))
+            users += [Secret(unquote(user))] if at else []
+        return RegistrySettings(
+            urls=tuple(plain),
+            user_info=options.basic_auth_user_info or next(iter(users), None),
+            token=options.bearer_auth_token,
+            tls=TLSSettings(
+                cafile=options.schema_registry_ssl_truststore_location,
+                truststore_password=options.schema_registry_ssl_truststore_password,
+                certfile=options.schema_registry_ssl_keystore_location,
+                keystore_password=options.schema_registry_ssl_keystore_password,
+                password=options.schema_registry_ssl_key_password,
+            ),
+            proxy=None if options.proxy_host is None else f"http://{options.proxy_host}:{options.proxy_port}",
+            connect_s=options.http_connect_timeout_ms / 1000,
+            read_s=options.http_read_timeout_ms / 1000,
+            retries=options.fetch_offset_num_retries,
+            retry_interval_s=options.fetch_offset_retry_interval_ms / 1000,
+            region=options.glue_region,
+            endpoint=options.glue_endpoint,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,20 +298,18 @@ def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
     """
     mechanism = given.mechanism
     if mechanism not in _MECHANISMS:
-        msg = (
+        raise OptionError(
             f"Option 'kafka.sasl.mechanism' must be one of {', '.join(_MECHANISMS)} with "
             f"kafka.security.protocol={protocol}"
         )
-        raise OptionError(msg)
     for option, (its_mechanism, classes) in _CLASSES.items():
         name = getattr(given, option.replace(".", "_"))
         if name is not None and (mechanism != its_mechanism or _last(name) not in classes):
             choice = f"there is only {' or '.join(classes)} here" if mechanism == its_mechanism else "leave it out"
-            msg = (
+            raise OptionError(
                 f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
                 f"{choice}"
             )
-            raise OptionError(msg)
     entries = {} if given.jaas_config is None else _entries(given.jaas_config.reveal(), mechanism)
     if mechanism in _WITH_PASSWORD:
         return _password(entries, given, mechanism)
@@ -275,31 +328,27 @@ def _password(entries: Mapping[str, str], given: SASLSettings, mechanism: str) -
     username, password = given.plain_username, given.plain_password
     if given.jaas_config is not None:
         if "username" not in entries or "password" not in entries:
-            msg = f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}")
         username, password = entries["username"], Secret(entries["password"])
     if username is None or password is None:
-        msg = f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}"
-        raise OptionError(msg)
+        raise OptionError(f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}")
     return PasswordLogin(mechanism=mechanism, username=username, password=password)
 
 
 def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -> EndpointLogin:
     endpoint = given.oauthbearer_token_endpoint_url
     if endpoint is None:
-        msg = (
+        raise OptionError(
             "kafka.sasl.mechanism=OAUTHBEARER needs the option 'kafka.sasl.oauthbearer.token.endpoint.url': where to "
             "ask for tokens"
         )
-        raise OptionError(msg)
     secret = given.oauthbearer_client_credentials_client_secret or Secret(entries.get("clientSecret", ""))
     client_id = given.oauthbearer_client_credentials_client_id or entries.get("clientId", "")
     if not endpoint.startswith("file:") and not (client_id.strip() and secret.reveal().strip()):
-        msg = (
+        raise OptionError(
             f"kafka.sasl.mechanism=OAUTHBEARER needs the option '{_JAAS}' ({_OAUTH_FORM}), or "
             "'kafka.sasl.oauthbearer.client.credentials.client.id' and '….client.secret'"
         )
-        raise OptionError(msg)
     extensions = {name[len(_EXTENSION) :]: text for name, text in entries.items() if name.startswith(_EXTENSION)}
     tls = {name: text for name, text in entries.items() if name.startswith("ssl.")}
     _refuse_unknown(
@@ -307,16 +356,14 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
         (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"),
     )
     if not tls.keys() <= _TLS_ENTRIES.keys():
-        msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location")
     for name, value in extensions.items():
         # RFC 7628, and Java's client: letters, and nothing that ends a pair.
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
-            msg = (
+            raise OptionError(
                 f"Option '{_JAAS}': an entry {_EXTENSION}… is no SASL extension: its name must be of the letters A to "
                 "Z and a to z, and not auth; its value of printable ASCII characters"
             )
-            raise OptionError(msg)
     rows = ((_TLS_ENTRIES[name], text, f"{_JAAS}', entry '{name}") for name, text in tls.items())
     return EndpointLogin(
         endpoint=endpoint,
@@ -332,10 +379,9 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
 
 def _msk(entries: Mapping[str, str], protocol: str, times: LoginTimes) -> MSKLogin:
     if protocol != "SASL_SSL":
-        msg = (
+        raise OptionError(
             "A login with AWS's IAM needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
         )
-        raise OptionError(msg)
     _refuse_unknown(entries, _MSK_ENTRIES, _MSK_WITHOUT_EFFECT)
     given = {field: entries[name] for name, field in _MSK_ENTRIES.items() if entries.get(name)}
     return MSKLogin(**given, times=times)
@@ -345,8 +391,9 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
     _refuse_unknown(entries, _KERBEROS_ENTRIES, _KERBEROS_WITHOUT_EFFECT)
     services = {name for name in (entries.get("serviceName"), given.kerberos_service_name) if name is not None}
     if len(services) > 1:
-        msg = f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
+        )
     login = KerberosLogin(service=next(iter(services), KerberosLogin().service), domain=given.kerberos_domain_name)
     if given.jaas_config is None:
         return login
@@ -357,17 +404,16 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
     # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
     if uses_keytab:
         if not keytab or principal is None:
-            msg = f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal")
         return replace(login, principal=principal, keytab=_path(keytab))
     if not uses_cache:
-        msg = f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
+        )
     return replace(login, principal=principal, ticket_cache=_path(entries.get("ticketCache", "")) or None)
 
 
 def _path(text: str) -> str:
-    """Return the path of a file, which Java's module also takes as a URL."""
     return re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
 
 
@@ -377,12 +423,12 @@ def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effe
             # The name is a word of the text: an unquoted secret could be one.
             is_name = re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name)
             shown = f" '{name}'" if is_name else ""
-            msg = f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
+            )
 
 
 def _entries(jaas: str, mechanism: str) -> dict[str, str]:
-    """Return the entries of a login module, which must be one of the mechanism."""
     tokens = _tokens(jaas)
     if tokens is not None and [sign for sign, _ in tokens[:2]] == [False, False] and tokens[-1] == (True, ";"):
         (_, name), (_, flag), *entries = tokens[:-1]
@@ -391,17 +437,16 @@ def _entries(jaas: str, mechanism: str) -> dict[str, str]:
         if flag.lower() in _FLAGS and are_words and len(keys) == len(values) and equals == [(True, "=")] * len(keys):
             _check_module(_last(name), mechanism)
             return {key: value for (_, key), (_, value) in zip(keys, values, strict=True)}
-    msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
-    raise OptionError(msg)
+    raise OptionError(f"Option '{_JAAS}' is not of the form: {_FORM}")
 
 
 def _check_module(name: str, mechanism: str) -> None:
     if name not in _MODULES:
-        msg = f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
+        )
     if mechanism not in _MODULES[name]:
-        msg = f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}")
 
 
 def _tokens(text: str) -> list[tuple[bool, str]] | None:

@@ -34,29 +34,29 @@ _BETWEEN_WORDS = str.maketrans("", "", "._- ")
 
 
 def is_option(name: str) -> bool:
-    """Return whether an option, or a setting of the Kafka client with `kafka.`, has this name, in any case."""
+    """Whether an option, or a setting of the Kafka client with `kafka.`, has this name, in any case."""
     return name.lower() in _ROWS
 
 
 def applies_to(use: Use, name: str) -> bool:
-    """Return whether an option, in any case, has an effect there; one without a meaning has none to lose."""
+    """Whether an option, in any case, has an effect there; one without a meaning has none to lose."""
     row = _ROWS.get(name.lower())
     return row is None or (use in row.scope.uses and not (row.only == "stream" and use in ("tail", "lag")))
 
 
 def applies_to_frames(name: str) -> bool:
-    """Return whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
+    """Whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
     return applies_to("frames", name) and not name.lower().startswith(_PREFIX)
 
 
 def applies_to_records(name: str) -> bool:
-    """Return whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
+    """Whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
     row = _ROWS.get(name.lower())
     return row is None or "record" in row.scope.outputs
 
 
 def is_of_messages(name: str) -> bool:
-    """Return whether an option, in any case, says how messages are parsed, whatever their table."""
+    """Whether an option, in any case, says how messages are parsed, whatever their table."""
     row = _ROWS.get(name.lower())
     return row is not None and row.scope.is_of_messages
 
@@ -76,8 +76,7 @@ def refuse_misspelt(given: Iterable[str]) -> None:
             continue
         meant = _meant(lowered)
         if meant is not None:
-            msg = f"Unknown option '{name}'; did you mean '{meant}'?"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; did you mean '{meant}'?")
 
 
 def refuse_unknown(given: Iterable[str]) -> None:
@@ -88,8 +87,7 @@ def refuse_unknown(given: Iterable[str]) -> None:
     """
     for name in sorted(given):
         if not is_option(name) and not name.lower().startswith(_PREFIX):
-            msg = f"Unknown option '{name}'; {_hint_of(name.lower())}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; {_hint_of(name.lower())}")
 
 
 def _hint_of(lowered: str) -> str:
@@ -113,8 +111,7 @@ def warn_of_unknown(options: Options) -> None:
             continue
         hint = _hint_of(name)
         if options.strict_options:
-            msg = f"Unknown option '{name}'; {hint}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown option '{name}'; {hint}")
         warn(f"Unknown option '{name}' is ignored; {hint}")
 
 
@@ -129,7 +126,7 @@ def _is_sparks(name: str) -> bool:
 
 
 def _meant(lowered: str) -> str | None:
-    """Return the name of which another one is surely a form; None if that may have a meaning for another program."""
+    """Return the option that a name surely stands for; None if another program may know the name."""
     if lowered in _OF_OTHERS:
         return None
     if _PREFIX + lowered in _ROWS:
@@ -143,7 +140,7 @@ def _meant(lowered: str) -> str | None:
 
 
 def _shortened(name: str) -> re.Pattern[str]:
-    """Return the pattern of an option's name whose words lack their ends, and which has more than half its letters."""
+    """Return a pattern of the option's name with shortened words, and more than half of its letters."""
     words = [word.lower() for word in _WORD.findall(name)]
     stems = (word[:_STEM] + _beginning(word[_STEM:]) if len(word) >= _STEM else f"(?:{word})?" for word in words)
     return re.compile(f"(?=.{{{len(''.join(words)) // 2 + 1}}})" + "".join(stems))

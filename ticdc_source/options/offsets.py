@@ -51,12 +51,11 @@ def ranges_between(
     ranges = [OffsetRange(*key, starts[key], ends[key]) for key in sorted(starts)]
     for topic, partition, start, end in ranges:
         if start > end:
-            msg = (
+            raise OptionError(
                 f"The resolved start offset {start} is greater than the resolved end offset {end} for topic "
                 f"{topic} partition {partition}. There may be multiple reasons: the start offset or timestamp is set "
                 f"too high; the end is set too low; or the Kafka topic partition is broken{hint or '.'}"
             )
-            raise OptionError(msg)
     return ranges
 
 
@@ -193,8 +192,7 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
         raise unreadable(json.dumps(by_topic)) from None
     for topic_partition, offset in parsed.items():
         if type(offset) is not int or not 0 <= offset < _2_63:
-            content = f"{json.dumps(offset)} for {topic_partition}"
-            raise unreadable(content)
+            raise unreadable(f"{json.dumps(offset)} for {topic_partition}")
     return parsed
 
 

@@ -56,7 +56,7 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which it can be given: a setting of the client also under kafka-python's."""
+        """The names under which it can be given; a setting of the client has kafka-python's, too."""
         return (self.name, _KAFKA + self.field) if self.name.startswith(_KAFKA) else (self.name,)
 
     def value_of(self, text: str, name: str | None = None) -> object:
@@ -71,8 +71,7 @@ class Option:
         except ParseError as error:
             raise OptionError(error.of(name, None if self.secret or name.startswith(_KAFKA) else text)) from None
         except ValueError as error:  # Python's, of a number with thousands of digits
-            msg = f"Option '{name}': {error}"
-            raise OptionError(msg) from None
+            raise OptionError(f"Option '{name}': {error}") from None
 
 
 class Scope(NamedTuple):
@@ -113,7 +112,6 @@ CLIENT = Scope(frozenset({"topics", "tail", "lag"}))
 
 
 def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
-    """Return the rows that are fields of a dataclass, with `prefix` before the fields' names."""
     return tuple(
         dataclasses.replace(row, field=prefix + field.name)
         for field in dataclasses.fields(table)

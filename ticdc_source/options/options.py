@@ -6,12 +6,12 @@ Spark passes option names in lower case, so names are compared without case ever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.option import TYPED, Option, Use, rows_of
+from ticdc_source.options.option import TYPED, Option, rows_of
 from ticdc_source.options.table import OptionTable
 
 OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives one
@@ -22,18 +22,17 @@ _ROWS_ARE_WHOLE = (
     "get_json_object or from_json, and give types with 'tableDDL', which names the table"
 )
 
-# What a read has that an option is not for.
-_NOT_FOR: Mapping[Use, str] = {
-    "snapshot": (
-        "is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
-        "reads rows, then messages"
-    ),
-    "files": ("is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"),
-}
-_FROM_THE_FIRST_ROW = "snapshot=initial reads all rows, then all later changes: leave it out"
+# What is said behind the name of an option that does not go with the kind of the read.
+_NOT_WITH_ROWS = (
+    " is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
+    "reads rows, then messages"
+)
+_NOT_WITH_FILES = " is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"
+_ONE_COMMIT_TS = ": all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
+_FROM_THE_FIRST_ROW = ": snapshot=initial reads all rows, then all later changes: leave it out"
 _NOT_WITH_INITIAL_SNAPSHOT = {
-    "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
-    "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave it out",
+    "path": ": snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
+    "snapshot.at": ": snapshot=initial reads the moment at which the stream starts: leave it out",
     "startingCommitTs": _FROM_THE_FIRST_ROW,
     "endingCommitTs": _FROM_THE_FIRST_ROW,
 }
@@ -46,7 +45,6 @@ class Options(OptionTable):
     Attributes:
         given: The names that were given, in lower case.
         kafka: The settings after `kafka.`, by lower-case name. They may be secrets.
-        is_stream: Whether the read is known to be a stream.
     """
 
     given: frozenset[str]
@@ -70,14 +68,11 @@ class Options(OptionTable):
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         rows = [row for row in OPTIONS if options.is_given(row.name)]
-        if options.is_snapshot:
-            _check_use("snapshot", options, rows)
-        elif options.has_initial_snapshot:
-            _check_initial_snapshot(rows)
+        for name, why in _refused(options, rows):
+            raise OptionError(f"Option '{name}'{why}")
+        if options.has_initial_snapshot:
             _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
-        elif options.path is not None:
-            _check_use("files", options, rows)
-        elif from_kafka:
+        elif from_kafka and not options.is_snapshot and options.path is None:
             _check_kafka(options, rows)
         _check_output(options, rows)
         _check_tidb(options, rows)
@@ -88,17 +83,15 @@ class Options(OptionTable):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the columns of `outputFormat` are those of a table."""
+        """Whether the columns are those of a table."""
         return self.output_format in TYPED
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether only rows of TiDB itself are read, and no messages."""
         return self.snapshot == "only"
 
     @property
     def has_initial_snapshot(self) -> bool:
-        """Whether rows of TiDB itself come first, and then messages of topics."""
         return self.snapshot == "initial"
 
     def is_given(self, name: str) -> bool:
@@ -124,85 +117,73 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
         if options.output_format not in outputs:
             in_json = options.output_format == "event" and outputs == TYPED
             instead = _ROWS_ARE_WHOLE if in_json else "Leave it out, or choose another outputFormat"
-            msg = (
+            raise OptionError(
                 f"Option '{row.name}' applies to outputFormat={', '.join(outputs)}, not to {options.output_format}. "
                 f"{instead}"
             )
-            raise OptionError(msg)
     batch, stream = ([row.name for row in given if row.only == kind] for kind in ("batch", "stream"))
     if options.ending_commit_ts == "resolved":
         batch.append("endingCommitTs=resolved")
     if batch and stream:
-        msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
+        )
 
 
-def _check_use(use: Use, options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics, and what their scope does not tell."""
-    refused = [*(f"kafka.{name}" for name in options.kafka), *(row.name for row in given if use not in row.scope.uses)]
-    if use == "files":
+def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, str]]:
+    """Yield the options that do not go with rows of TiDB or with files, and why."""
+    kafka = [f"kafka.{name}" for name in options.kafka]
+    names = {row.name: row.scope.uses for row in given}
+    if options.is_snapshot:
+        others = [name for name, uses in names.items() if "snapshot" not in uses]
+        yield from ((name, _NOT_WITH_ROWS) for name in (*kafka, *others))
+        yield from ((name, _ONE_COMMIT_TS) for name in names if name in ("startingCommitTs", "endingCommitTs"))
+    elif options.has_initial_snapshot:
+        reasons = _NOT_WITH_INITIAL_SNAPSHOT
+        yield from ((name, reasons[name]) for name in names if name in reasons)
+    elif options.path is not None:
+        others = [name for name, uses in names.items() if "files" not in uses]
         bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
-        refused += [name for name, value in bounds.items() if not isinstance(value, str)]
-    if refused:
-        msg = f"Option '{refused[0]}' {_NOT_FOR[use]}"
-        raise OptionError(msg)
-    bounds_of_commits = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
-    if use == "snapshot" and bounds_of_commits:
-        name = bounds_of_commits[0]
-        msg = f"Option '{name}': all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
-        raise OptionError(msg)
-
-
-def _check_initial_snapshot(given: Iterable[Option]) -> None:
-    for row in given:
-        if row.name in _NOT_WITH_INITIAL_SNAPSHOT:
-            msg = f"Option '{row.name}': {_NOT_WITH_INITIAL_SNAPSHOT[row.name]}"
-            raise OptionError(msg)
+        others += [name for name, value in bounds.items() if not isinstance(value, str)]
+        yield from ((name, _NOT_WITH_FILES) for name in (*kafka, *others))
 
 
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
     """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
     if options.tidb_ssl_ca is not None and options.tidb_ssl_mode in ("disabled", "preferred", "required"):
-        msg = (
+        raise OptionError(
             f"Option 'tidb.ssl.ca': tidb.ssl.mode={options.tidb_ssl_mode} checks no certificate. Set verify_ca or "
             "verify_identity, or leave 'tidb.ssl.ca' out"
         )
-        raise OptionError(msg)
     of_tidb = [row.name for row in given if row.name.startswith("tidb.")]
     if not of_tidb or options.snapshot != "off":
         return
     if options.tidb_url is None:
-        msg = f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server"
-        raise OptionError(msg)
+        raise OptionError(f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server")
     if not options.is_typed:
-        msg = (
+        raise OptionError(
             "Option 'tidb.url': beside messages TiDB tells typed columns, and "
             f"outputFormat={options.output_format} has none; 'tableDDL' gives types to JSON"
         )
-        raise OptionError(msg)
 
 
 def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     if not options.kafka.get("bootstrap.servers", "").strip():
-        msg = (
+        raise OptionError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "
             "sink it is 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
             "VIEW, or spark.read.option(…))"
         )
-        raise OptionError(msg)
     if options.commit_group_offsets and not options.kafka.get("group.id"):
-        msg = "Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to"
-        raise OptionError(msg)
+        raise OptionError("Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to")
     choices = {"subscribe": options.subscribe, "subscribePattern": options.subscribe_pattern, "assign": options.assign}
     chosen = [name for name, value in choices.items() if value is not None]
     if len(chosen) != 1:
         begin = "Only one of the following options can" if chosen else "One of the following options must"
         end = f"Given: {', '.join(chosen)}." if chosen else "The command 'ticdc-source options' lists all."
-        msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
-        raise OptionError(msg)
+        raise OptionError(f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}")
     for row in given:
         if "topics" not in row.scope.uses:
             of_rows = "snapshot" in row.scope.uses
             needs = "rows of TiDB (option 'snapshot')" if of_rows else "files of a storage sink ('path')"
-            msg = f"Option '{row.name}' is for {needs}; topics of Kafka do not need it"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{row.name}' is for {needs}; topics of Kafka do not need it")

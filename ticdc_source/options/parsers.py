@@ -131,8 +131,7 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
         choice = by_lower.get(value.strip().lower())
         if choice is None:
             near = nearest(value, by_lower)
-            msg = f"expected one of {', '.join(choices)}"
-            raise ParseError(msg, meant=by_lower[near[0]] if near else None)
+            raise ParseError(f"expected one of {', '.join(choices)}", meant=by_lower[near[0]] if near else None)
         return choice
 
     return parse
@@ -147,8 +146,7 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
             try:
                 chosen.add(parse_word(part))
             except ParseError as error:
-                msg = f"'{part.strip()}': {error.expected}"
-                raise ParseError(msg, part=part.strip(), meant=error.meant) from None
+                raise ParseError(f"'{part.strip()}': {error.expected}", part=part.strip(), meant=error.meant) from None
         _refuse_if(not chosen, f"expected some of {', '.join(choices)}")
         return frozenset(chosen)
 
@@ -179,8 +177,7 @@ def time_ms(value: str) -> int:
     """Parse milliseconds since the epoch. The error for a time in ISO 8601 has the right number."""
     if re.fullmatch(r"-?[0-9]+", value.strip()):
         return whole_number(0)(value)
-    msg = "expected a whole number: milliseconds since the epoch"
-    raise ParseError(msg, meant=_ms_of_iso(value.strip()))
+    raise ParseError("expected a whole number: milliseconds since the epoch", meant=_ms_of_iso(value.strip()))
 
 
 def _time_of_iso(value: str) -> datetime | None:
@@ -191,7 +188,6 @@ def _time_of_iso(value: str) -> datetime | None:
 
 
 def _ms_of(time: datetime) -> int:
-    """Return the milliseconds since the epoch of a time, which is in UTC if it has no zone."""
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
     return (zoned - _EPOCH) // timedelta(milliseconds=1)
 
@@ -269,8 +265,7 @@ def split_names(value: str, separators: str = ",", *, keep_brackets: bool = Fals
             items.append(value[start:index])
             start = index + 1
     if quoted:
-        msg = f"a backtick is not closed in '{value}'"
-        raise ParseError(msg, part=value)
+        raise ParseError(f"a backtick is not closed in '{value}'", part=value)
     items.append(value[start:])
     return [item.strip() for item in items if item.strip()]
 
@@ -292,8 +287,9 @@ def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
         if len(parts) != 2:  # noqa: PLR2004 (database and table)
-            msg = f"expected database.table for '{item}'; put names with dots, commas or blanks in backticks"
-            raise ParseError(msg, part=item)
+            raise ParseError(
+                f"expected database.table for '{item}'; put names with dots, commas or blanks in backticks", part=item
+            )
         patterns.append((parts[0], parts[1]))
     _refuse_if(not patterns, "expected database.table, or database.*")
     return tuple(patterns)
@@ -306,8 +302,9 @@ def time_zone(value: str) -> str:
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        msg = "expected the --tz of the TiCDC server, a name such as Asia/Shanghai or an offset such as +08:00"
-        raise ParseError(msg) from None
+        raise ParseError(
+            "expected the --tz of the TiCDC server, a name such as Asia/Shanghai or an offset such as +08:00"
+        ) from None
     return zone
 
 
@@ -334,11 +331,10 @@ def folder(value: str) -> str:
     location = value.strip()
     scheme, _, rest = location.rpartition("://")
     if not location or (scheme and "?" in rest and not scheme.endswith(("http", "https", "file", "local", "memory"))):
-        msg = (
+        raise ParseError(
             "expected a path, or a URL without query (fsspec takes credentials and endpoints from its own "
             f"configuration, not from a URL as TiCDC does), got {'one with' if location else 'none'}"
         )
-        raise ParseError(msg)
     return location
 
 
@@ -374,8 +370,9 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
             return "latest"
     if not value.strip().startswith("{"):
         near = nearest(value, ("earliest", "latest"))
-        msg = f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}"
-        raise ParseError(msg, meant=near[0] if near else None)
+        raise ParseError(
+            f"expected earliest | latest | JSON such as {_OFFSETS_EXAMPLE}", meant=near[0] if near else None
+        )
     return _partition_numbers(value, -2, "-2 (earliest)", _OFFSETS_EXAMPLE)
 
 
@@ -407,11 +404,9 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
             if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) or type(number) is not int:
                 raise _unexpected_json(example)
             if int(partition) > LARGEST_INT or number > LARGEST_LONG:
-                msg = f"{number} for {topic}-{partition} is larger than Kafka's numbers are"
-                raise ParseError(msg)
+                raise ParseError(f"{number} for {topic}-{partition} is larger than Kafka's numbers are")
             if number < minimum:
-                msg = f"{number} for {topic}-{partition} is below {minimum_name}"
-                raise ParseError(msg)
+                raise ParseError(f"{number} for {topic}-{partition} is below {minimum_name}")
             numbers[int(partition)] = number
     return by_topic
 
@@ -455,10 +450,9 @@ def servers(value: str) -> tuple[str, ...]:
     except ParseError as error:
         if "@" not in value:
             raise
-        msg = (
+        raise ParseError(
             f"{error.expected}. A user and a password belong in kafka.sasl.jaas.config (of a command: in --properties)"
-        )
-        raise ParseError(msg) from None
+        ) from None
 
 
 def _server(address: str) -> str:
@@ -473,8 +467,7 @@ def _server(address: str) -> str:
         else:
             host.encode("idna")  # as DNS takes it
     except ValueError:
-        msg = f"{_SERVERS}, and each host a name of DNS, or an address: 10.0.0.1, [2001:db8::1]"
-        raise ParseError(msg) from None
+        raise ParseError(f"{_SERVERS}, and each host a name of DNS, or an address: 10.0.0.1, [2001:db8::1]") from None
     return f"{host}:{port}"
 
 
@@ -516,7 +509,6 @@ def registry_urls(value: str) -> tuple[str, ...]:
 
 
 def user_info(value: str) -> Secret:
-    """Parse a user and a password with a colon between them; errors repeat no part of them."""
     _refuse_if(":" not in value, "expected user:password")
     return Secret(value)
 

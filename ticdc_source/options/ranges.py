@@ -37,25 +37,21 @@ OffsetSpec: TypeAlias = Position | Mapping[TopicPartition, Position]
 
 def start_spec(options: Options, *, streaming: bool) -> OffsetSpec:
     """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets."""
-    if options.starting_timestamp is not None:
-        return Moment(options.starting_timestamp)
-    if options.starting_offsets_by_timestamp is not None:
-        return _moments(options.starting_offsets_by_timestamp)
-    if not options.is_given("startingOffsets"):
-        return LATEST if streaming else EARLIEST
-    return _offset_spec(options.starting_offsets)
+    by_default = streaming and not options.is_given("startingOffsets")
+    offsets = "latest" if by_default else options.starting_offsets
+    return _spec(options.starting_timestamp, options.starting_offsets_by_timestamp, offsets)
 
 
 def end_spec(options: Options) -> OffsetSpec:
     """Return where a batch read ends: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets."""
-    if options.ending_timestamp is not None:
-        return Moment(options.ending_timestamp)
-    if options.ending_offsets_by_timestamp is not None:
-        return _moments(options.ending_offsets_by_timestamp)
-    return _offset_spec(options.ending_offsets)
+    return _spec(options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets)
 
 
-def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> OffsetSpec:
+def _spec(time: int | None, times: PartitionNumbers | None, offsets: str | PartitionNumbers) -> OffsetSpec:
+    if time is not None:
+        return Moment(time)
+    if times is not None:
+        return {topic_partition: Moment(each) for topic_partition, each in _flat(times).items()}
     if isinstance(offsets, str):
         return EARLIEST if offsets == "earliest" else LATEST
     return _flat(offsets)
@@ -69,10 +65,6 @@ def _flat(numbers: PartitionNumbers) -> dict[TopicPartition, int]:
     }
 
 
-def _moments(times: PartitionNumbers) -> dict[TopicPartition, Moment]:
-    return {topic_partition: Moment(time) for topic_partition, time in _flat(times).items()}
-
-
 def validate(options: Options, *, streaming: bool) -> None:
     """Check the options of topics and offsets as far as possible without a broker.
 
@@ -82,25 +74,22 @@ def validate(options: Options, *, streaming: bool) -> None:
     """
     if options.is_snapshot:
         if streaming:
-            msg = (
+            raise OptionError(
                 "snapshot=only is supported only in batch reads: a table as of a moment does not go on. A stream has "
                 "snapshot=initial, and the topics of a changefeed"
             )
-            raise OptionError(msg)
         return
     if options.has_initial_snapshot and not streaming:
-        msg = (
+        raise OptionError(
             "snapshot=initial is supported only in streams (spark.readStream). In a batch, read the rows with "
             "snapshot=only, then the changes with startingCommitTs = their _commit_version + 1"
         )
-        raise OptionError(msg)
     chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:
         for name in (row.name for row in OPTIONS if row.only == "batch" and options.is_given(row.name)):
             unit = "timestamp" if "Timestamp" in name else "offset"
-            msg = f"ending {unit} not valid in streaming queries (option '{name}')"
-            raise OptionError(msg)
+            raise OptionError(f"ending {unit} not valid in streaming queries (option '{name}')")
     else:
         end = end_spec(options)
         _refuse_in_batch(start, LATEST, "starting offset", "startingOffsets")
@@ -161,13 +150,13 @@ def _implausible_times(options: Options) -> Iterator[str]:
 
 def _times_given(options: Options) -> Iterator[tuple[str, int, str]]:
     """Yield the options that hold a time: of those with a time for each partition, the first."""
-    for name, times in (
-        ("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp),
-        ("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp),
-    ):
-        for time in list(_flat(times or {}).values())[:1]:
-            yield name, time, _MILLISECONDS
+
+    def first(times: PartitionNumbers | None) -> int | None:
+        return next(iter(_flat(times or {}).values()), None)
+
     for name, number, unit in (
+        ("startingOffsetsByTimestamp", first(options.starting_offsets_by_timestamp), _MILLISECONDS),
+        ("endingOffsetsByTimestamp", first(options.ending_offsets_by_timestamp), _MILLISECONDS),
         ("startingTimestamp", options.starting_timestamp, _MILLISECONDS),
         ("endingTimestamp", options.ending_timestamp, _MILLISECONDS),
         ("startingCommitTs", options.starting_commit_ts, _COMMIT_TS),
@@ -184,30 +173,26 @@ def _moment(ms: int) -> str:
 def _refuse_in_batch(spec: OffsetSpec, refused: int, name: str, name_by_partition: str) -> None:
     word = "latest" if refused == LATEST else "earliest"
     if spec == refused:
-        msg = f"{name} can't be {word} for batch queries on Kafka"
-        raise OptionError(msg)
+        raise OptionError(f"{name} can't be {word} for batch queries on Kafka")
     for topic_partition, position in spec.items() if isinstance(spec, Mapping) else ():
         if position == refused:
-            msg = f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka"
-            raise OptionError(msg)
+            raise OptionError(f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka")
 
 
 def _compare(starts: Mapping[TopicPartition, Position], ends: Mapping[TopicPartition, Position]) -> None:
     if starts.keys() != ends.keys():
-        msg = (
+        raise OptionError(
             "The specified start offset and end offset should have the same topic-partitions. "
             f"Topic-partitions for start offset: {_listed(starts)}, topic-partitions for end offset: "
             f"{_listed(ends)}."
         )
-        raise OptionError(msg)
     for topic_partition, start in starts.items():
         end = ends[topic_partition]
         if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
-            msg = (
+            raise OptionError(
                 f"The specified start offset {start} is greater than the end offset {end} for topic "
                 f"{topic_partition.topic} partition {topic_partition.partition}."
             )
-            raise OptionError(msg)
 
 
 def by_partition(
@@ -225,12 +210,11 @@ def by_partition(
         kind, hint = "", ". Use -1 for latest, -2 for earliest."
         if any(isinstance(position, Moment) for position in spec.values()):
             kind, hint = "timestamp based ", ", or you didn't specify all the partitions."
-        msg = (
+        raise OptionError(
             f"Partitions specified for Kafka {kind}{side} offsets don't match what are assigned. Maybe topic "
             f"partitions are created or deleted while the query is running{hint} Specified: {_listed(spec)} "
             f"Assigned: {_listed(assigned)}"
         )
-        raise OptionError(msg)
     return {topic_partition: spec[topic_partition] for topic_partition in assigned}
 
 

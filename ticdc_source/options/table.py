@@ -30,7 +30,7 @@ TOPICS = Scope(frozenset({"topics"}))
 TABLES = Scope(frozenset({"topics", "files", "snapshot", "frames", "tail"}))
 ROWS = Scope(TABLES.uses, DECODED)
 TYPED_ROWS = Scope(TABLES.uses - {"tail"}, TYPED)
-HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
+KAFKA_HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
 # What `tail` decides.
 OUTPUT = Scope(TABLES.uses - {"tail"})
 COLUMNS = Scope(TABLES.uses - {"tail"}, DECODED)
@@ -50,19 +50,19 @@ class OptionTable:
     )
     subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
     subscribe_pattern: str | None = CLIENT.optional(
-        "subscribePattern", str, "regular expression for whole names of topics"
+        "subscribePattern", str, "regular expression that matches whole topic names"
     )
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
-        "in place of topics, the folder of a storage sink, such as `s3://bucket/changefeed`; also the argument of "
+        "instead of topics, the folder of a storage sink, such as `s3://bucket/changefeed`; also the argument of "
         "`load()`",
         secret=True,
     )
     protocol: str = MESSAGES.option(
         "protocol",
         parsers.lower_case,
-        "protocol of the changefeed; `auto` detects it, and fails at several",
+        "protocol of the changefeed; `auto` detects it, and fails if there are several",
         default="auto",
     )
     tables: tuple[tuple[str, str], ...] | None = TABLES.optional(
@@ -84,14 +84,15 @@ class OptionTable:
     snapshot: Literal["off", "initial", "only"] = TASKS.option(
         "snapshot",
         parsers.one_of("off", "initial", "only"),
-        "`only`: the rows of tables as of a moment, from TiDB (batch reads). `initial`: all rows, then the "
-        "changes from topics (streams)",
+        "`only`: the rows of tables in TiDB as of a point in time (batch reads). `initial`: all existing rows, then "
+        "the changes from the topics (streams)",
         default="off",
     )
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "that moment: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), within TiDB's `tidb_gc_life_time`",
+        "the point in time: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), within TiDB's "
+        "`tidb_gc_life_time`",
         default="now",
     )
     snapshot_rows_per_range: int = SNAPSHOT.option(
@@ -103,18 +104,18 @@ class OptionTable:
     snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
         "snapshot.maxRangesPerTrigger",
         parsers.whole_number(1),
-        "maximum number of such ranges per micro-batch",
+        "maximum of these ranges per micro-batch",
         default="16",
         only="stream",
     )
     tidb_url: tuple[str, int] | None = TIDB.optional(
         "tidb.url",
         parsers.host_and_port,
-        "host and port of a TiDB server, such as `tidb:4000`. Without a snapshot, TiDB tells the present columns,"
+        "host and port of a TiDB server, such as `tidb:4000`. Without `snapshot`, it only supplies the current columns,"
         " types and keys",
         secret=True,
     )
-    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user with the privilege SELECT")
+    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user; needs the privilege SELECT")
     tidb_password: Secret | None = TIDB.optional("tidb.password", Secret, "password", secret=True)
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
@@ -192,7 +193,7 @@ class OptionTable:
     min_offsets_per_trigger: int | None = PLAN.optional(
         "minOffsetsPerTrigger",
         parsers.whole_number(1),
-        "number of new offsets for which a micro-batch starts",
+        "a micro-batch waits until there are this many new offsets",
         only="stream",
     )
     max_trigger_delay: int = PLAN.option(
@@ -203,10 +204,10 @@ class OptionTable:
         only="stream",
     )
     min_partitions: int | None = PLAN.optional(
-        "minPartitions", parsers.whole_number(1), "minimum number of Spark input partitions, roughly"
+        "minPartitions", parsers.whole_number(1), "approximate minimum number of Spark input partitions"
     )
     max_records_per_partition: int | None = TOPICS.optional(
-        "maxRecordsPerPartition", parsers.whole_number(1), "maximum number of offsets per Spark input partition"
+        "maxRecordsPerPartition", parsers.whole_number(1), "maximum offsets per Spark input partition"
     )
 
     # Rows and columns
@@ -230,7 +231,7 @@ class OptionTable:
         "`_database _table _protocol _start_ts _build_ts _cluster_id _value`",
         default="core",
     )
-    include_headers: bool = HEADERS.option(
+    include_headers: bool = KAFKA_HEADERS.option(
         "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
     )
     metadata_column_prefix: str = OUTPUT.option("metadataColumnPrefix", str, "prefix of metadata columns", default="_")
@@ -246,7 +247,7 @@ class OptionTable:
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
         parsers.whole_number(1),
-        "records to scan for these rows and for DDL",
+        "maximum records to scan for these rows and for DDL",
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
@@ -267,7 +268,7 @@ class OptionTable:
     variant_json: bool = COLUMNS.option(
         "variantJson",
         parsers.boolean,
-        "`true` reads JSON columns, and those of `outputFormat=event`, as Spark's VARIANT",
+        "`true` reads JSON columns, and the JSON of `outputFormat=event`, as Spark's VARIANT",
         default="false",
     )
 
@@ -276,19 +277,19 @@ class OptionTable:
     time_zone: str = ROWS.option(
         "timeZone",
         parsers.time_zone,
-        "the `--tz` of the TiCDC server, for TIMESTAMP values whose messages name no zone",
+        "the `--tz` of the TiCDC server, for TIMESTAMP values in messages that name no zone",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
         "zeroDate",
         parsers.one_of("null", "fail"),
-        "zero and invalid dates such as `0000-00-00`: `null` reads NULL, `fail` makes them errors",
+        "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
         default="null",
     )
     invalid_utf8: Literal["replace", "fail"] = ROWS.option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "text that is not UTF-8: `replace` reads U+FFFD for each invalid byte, `fail` makes it an error",
+        "text that is not UTF-8: `replace` turns each invalid byte into U+FFFD, `fail` makes it an error",
         default="replace",
     )
 
@@ -307,20 +308,20 @@ class OptionTable:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps it, and values that"
-        " do not fit, in the rescued column",
+        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps its values, and any that"
+        " do not fit their column, in the rescued column",
         default="fail",
     )
     rescued_data_column: str | None = TYPED_ROWS.optional(
         "rescuedDataColumn",
         str,
-        "name of the rescued column, which also keeps bytes that are not UTF-8; `_rescued_data` with "
-        "`onSchemaDrift=rescue`",
+        "name of the rescued column, which also keeps bytes that are not UTF-8; with `onSchemaDrift=rescue` the "
+        "default is `_rescued_data`",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "DDL that removes rows without deletes (TRUNCATE, DROP TABLE and the like): `warn` logs it, `fail` "
+        "DDL that removes rows without delete events (such as TRUNCATE, DROP TABLE): `warn` logs it, `fail` "
         "fails, `ignore` does nothing",
         default="warn",
     )
@@ -336,7 +337,7 @@ class OptionTable:
     max_message_bytes: int = MESSAGES.option(
         "maxMessageBytes",
         parsers.size_bytes,
-        "maximum size of a decompressed message or claim-check file; a larger one is a bad record",
+        "maximum size of a decompressed message or a claim-check file; a larger one is a bad record",
         default="72m",
     )
     claim_check_location: str | None = ROWS.optional(
@@ -348,13 +349,13 @@ class OptionTable:
     on_handle_key_only: Literal["fail", "null"] = ROWS.option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
-        "messages with key columns only: `fail` fails, `null` reads the other columns as NULL",
+        "messages with only key columns: `fail` fails, `null` reads the other columns as NULL",
         default="fail",
     )
     verify_checksum: Literal["off", "warn", "fail"] = ROWS.option(
         "verifyChecksum",
         parsers.one_of("off", "warn", "fail"),
-        "checksums of rows of simple and avro: `warn` logs and counts rows that do not match, `fail` makes them "
+        "row checksums of simple and avro: `warn` logs and counts rows that do not match, `fail` makes them "
         "bad records",
         default="off",
     )
@@ -362,7 +363,7 @@ class OptionTable:
     debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
-        "the changefeed's `debezium-binary-handling-mode`. By default base64, with a warning for a column that may be "
+        "the changefeed's `debezium-binary-handling-mode`. By default base64, with a warning for columns that may be "
         "hex",
     )
 
@@ -371,7 +372,7 @@ class OptionTable:
     terminator: str | None = LINES.optional(
         "terminator",
         parsers.delimiter,
-        "`terminator` of the sink, which ends a row. By default `\\r\\n`, in JSON also `\\n`",
+        "`terminator` of the sink, which ends each row. By default `\\r\\n`; in JSON, `\\n` too",
     )
     csv_delimiter: str = LINES.option("csv.delimiter", parsers.delimiter, "`delimiter` of the sink", default=",")
     csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink; may be empty", default='"')
@@ -406,7 +407,7 @@ class OptionTable:
     schema_registry_ssl_truststore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.location",
         parsers.stripped,
-        "PEM or PKCS #12 file to check the registry's certificate against",
+        "PEM or PKCS12 file to check the registry's certificate against",
     )
     schema_registry_ssl_truststore_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.password", Secret, "password of the truststore", secret=True
@@ -414,7 +415,7 @@ class OptionTable:
     schema_registry_ssl_keystore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.location",
         parsers.stripped,
-        "PEM or PKCS #12 file with this client's certificate and key",
+        "PEM or PKCS12 file with the client's certificate and key",
     )
     schema_registry_ssl_keystore_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.password", Secret, "password of the keystore", secret=True
@@ -425,20 +426,26 @@ class OptionTable:
     proxy_host: str | None = MESSAGES.optional(
         "proxy.host",
         parsers.stripped,
-        "HTTP proxy for the registry; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`)",
+        "HTTP proxy for the registry; by default from the environment (`HTTPS_PROXY`, `NO_PROXY`)",
     )
     proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of the proxy", default="8080")
     http_connect_timeout_ms: int = MESSAGES.option(
-        "http.connect.timeout.ms", parsers.duration_ms, "to connect to the registry, in milliseconds", default="10000"
+        "http.connect.timeout.ms",
+        parsers.duration_ms,
+        "timeout for connecting to the registry, in milliseconds",
+        default="10000",
     )
     http_read_timeout_ms: int = MESSAGES.option(
-        "http.read.timeout.ms", parsers.duration_ms, "for an answer of the registry, in milliseconds", default="10000"
+        "http.read.timeout.ms",
+        parsers.duration_ms,
+        "timeout for the registry's answer, in milliseconds",
+        default="10000",
     )
     glue_region: str | None = MESSAGES.optional(
         "glue.region", parsers.stripped, "region of AWS Glue Schema Registry, if AWS's configuration lacks it"
     )
     glue_endpoint: str | None = MESSAGES.optional(
-        "glue.endpoint", parsers.stripped, "URL of AWS Glue, in place of the region's"
+        "glue.endpoint", parsers.stripped, "URL of AWS Glue, instead of the region's"
     )
 
     # Kafka
@@ -459,7 +466,7 @@ class OptionTable:
     kafka_consumer_poll_timeout_ms: int = CLIENT.option(
         "kafkaConsumer.pollTimeoutMs",
         parsers.duration_ms,
-        "the read fails after this time without a record, in milliseconds",
+        "how long a read waits for the next record before it fails, in milliseconds",
         default="120000",
     )
     broker_timeout_ms: int = TOPICS.option(
@@ -489,20 +496,17 @@ class OptionTable:
         only="stream",
     )
     metrics_path: str | None = TASKS.optional(
-        "metricsPath",
-        parsers.metrics_folder,
-        "folder or URI for one JSON line of counters per topic partition and micro-batch",
-        secret=True,
+        "metricsPath", parsers.metrics_folder, "folder or URI for a JSON line of counters per offset range", secret=True
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
         "nativeCode",
         parsers.one_of("auto", "off", "require"),
-        "`auto` takes the native path where it is installed, `off` never, `require` fails without it",
+        "`auto` uses the native path where it is installed, `off` never does, `require` fails without it",
         default="auto",
     )
     strict_options: bool = MESSAGES.option(
         "strictOptions",
         parsers.boolean,
-        "`true` makes every unknown option an error; `false` only near misses",
+        "`true` makes every unknown option an error, `false` only near misses",
         default="false",
     )

@@ -66,15 +66,17 @@ def topic_choice(options: Options) -> TopicChoice:
             read is one of files.
     """
     if options.path is not None:
-        msg = "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
-        raise OptionError(msg)
+        raise OptionError(
+            "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
+        )
     if options.assign is not None:
         return _assign(options.assign)
     if options.subscribe is not None:
         topics = tuple(dict.fromkeys(name.strip() for name in options.subscribe.split(",") if name.strip()))
         if not topics:
-            msg = f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
-            raise OptionError(msg)
+            raise OptionError(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
+            )
         return Subscribe(topics)
     return SubscribePattern(_pattern(options.subscribe_pattern))
 
@@ -82,8 +84,7 @@ def topic_choice(options: Options) -> TopicChoice:
 def _assign(given: PartitionLists) -> Assign:
     partitions = {TopicPartition(topic, partition) for topic in given for partition in given[topic]}
     if not partitions:
-        msg = f"No topicpartitions to assign as specified value for option 'assign' is '{given}'"
-        raise OptionError(msg)
+        raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{given}'")
     return Assign(tuple(sorted(partitions)))
 
 
@@ -95,8 +96,9 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     are rewritten here. Python has no intersections of character classes (`[a-z&&[^x]]`): they are refused.
     """
     if text is None or not text.strip():
-        msg = f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text or ''}'"
+        )
     written = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text.strip(), flags=re.DOTALL)
     written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)
     try:
@@ -105,8 +107,9 @@ def _pattern(text: str | None) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(written)
     except (re.error, FutureWarning) as error:
-        msg = f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
-        raise OptionError(msg) from None
+        raise OptionError(
+            f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +127,15 @@ class TableFilter:
         )
 
     def matches_database(self, database: str) -> bool:
-        """Return whether a pattern may match a table of the database."""
+        """Whether a pattern may match a table of the database."""
         return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
 
     def matches_ddl(self, table: TableName) -> bool:
-        """Return whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
+        """Whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
         return self.matches(table) if table.table else self.matches_database(table.database)
 
     def without_row(self, there: Iterable[TableName], among: str) -> str:
-        """Return what to say of records without a row of these tables, `among` so many records."""
+        """Say that none of the wanted tables has a row; `among` says in how many records."""
         # By its parts: what the names of one database have in common says nothing.
         near = [
             str(table)

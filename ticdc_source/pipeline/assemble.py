@@ -84,22 +84,18 @@ class Rows:
 
     @property
     def positions(self) -> pa.Array:
-        """Each row's record, as its position in the chunk; int32."""
         return self.facts.column(0)
 
     @property
     def indexes(self) -> pa.Array:
-        """Each row's event, as its index in the message; int32."""
         return self.facts.column(1)
 
     @property
     def change_types(self) -> pa.Array:
-        """Each row's change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; int8."""
         return self.facts.column(2)
 
     @property
     def commit_ts(self) -> pa.Array:
-        """Each row's commit-ts; int64."""
         return self.facts.column(3)
 
     def filtered(self, keep: pa.Array) -> Rows:
@@ -135,7 +131,6 @@ def concatenated(parts: Sequence[Rows]) -> pa.RecordBatch:
 
 
 def in_order(facts: pa.RecordBatch) -> pa.Array:
-    """Return the row indexes that put rows into the order in which their events were written."""
     return pc.sort_indices(facts, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
@@ -171,7 +166,6 @@ _SOURCE_FILLS = {"commit_ts": "commit_version", "ts_ms": "commit_ms", "db": "dat
 
 
 def _chosen(source: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
-    """Return the members of `source` that a schema of the user's names."""
     if wanted == source.type:
         return source
     children = [source.field(field.name.lower()) for field in wanted]
@@ -297,11 +291,10 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
         missing = _missing(field, arrays[column])
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
             chunk = rows.chunk
-            msg = (
+            raise SchemaError(
                 f"Column {missing} is NOT NULL in the schema that was given, and has NULL in a row of "
                 f"{chunk.topic}-{chunk.partition}, offsets {chunk.offsets[0]} to {chunk.offsets[-1]}"
             )
-            raise SchemaError(msg)
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
 

@@ -46,8 +46,6 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
 
 
 class _Coalesced:
-    """One chunk of records from several chunks, and their events."""
-
     __slots__ = ("_bytes", "chunk", "split")
 
     def __init__(self, first: Chunk) -> None:
@@ -56,14 +54,12 @@ class _Coalesced:
         self._bytes = 0
 
     def takes(self, chunk: Chunk) -> bool:
-        """Return whether a chunk's records come next, and fit."""
         last = self.chunk
         is_full = len(last) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
         is_same = (last.topic, last.partition) == (chunk.topic, chunk.partition)
         return is_same and last.offsets[-1] < chunk.offsets[0] and not is_full
 
     def append(self, chunk: Chunk, split: Split) -> None:
-        """Append the records of a chunk that have events, and these events."""
         event_positions = [table_events.positions for table_events in split.tables.values()]
         others = (split.ddl, split.bootstraps, split.watermarks, split.corrupt)
         event_positions += [[event.position for event in events] for events in others]

@@ -64,7 +64,7 @@ class DDLCoverage:
     exceptions: frozenset[str] = frozenset()
 
     def has(self, event: DDLEvent) -> bool:
-        """Return whether the read surely has the partition's copy of a DDL event."""
+        """Whether the read surely has the partition's copy of a DDL event."""
         return self._is_between(event.commit_ts) != (event.identity in self.exceptions)
 
     def with_seen(self, inside: Mapping[str, int | None], outside: Mapping[str, int | None]) -> DDLCoverage:

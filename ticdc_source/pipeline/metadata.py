@@ -235,14 +235,14 @@ class Layout:
                 metadata[field.name] = extra[name].name
                 _require_type(field, extra[name].arrow)
             elif not is_changelog:
-                msg = (
+                raise SchemaError(
                     f"Column {field.name}: outputFormat={output} has no such column; it has "
                     f"{', '.join(reversed(format_columns))}"
                 )
-                raise SchemaError(msg)
         if rescued is not None and rescued_name is None:
-            msg = f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
-            raise SchemaError(msg)
+            raise SchemaError(
+                f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
+            )
         return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name, output=output, own=own)
 
     def data_fields(self) -> list[pa.Field]:
@@ -258,18 +258,16 @@ class Layout:
         for image in ("before", "after") if self.output == "envelope" else ():
             for field in self.schema.field(self.own[image]).type if image in self.own else ():
                 if fields.setdefault(field.name.lower(), field).type != field.type:
-                    msg = f"Column {field.name} has one type in 'before' and another in 'after'"
-                    raise SchemaError(msg)
+                    raise SchemaError(f"Column {field.name} has one type in 'before' and another in 'after'")
         return list(fields.values())
 
 
 def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
     if expected is not None and field.type != expected:
-        msg = (
+        raise SchemaError(
             f"Column {field.name} has the type {spark_name(field.type)}; as a metadata column it must be "
             f"{spark_name(expected)}"
         )
-        raise SchemaError(msg)
 
 
 def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bool) -> None:
@@ -278,8 +276,9 @@ def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bo
     elif not (may_be_variant and field.type == VARIANT):
         _require_type(field, column.arrow)
     if column.arrow is None and not pa.types.is_struct(field.type):
-        msg = f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the table's columns"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the table's columns"
+        )
 
 
 def _require_members(source: pa.Field) -> None:
@@ -291,12 +290,10 @@ def _require_members(source: pa.Field) -> None:
         arrow = member_types.get(member.name.lower())
         if arrow is None:
             listed = ", ".join(field.name for field in SOURCE)
-            msg = f"Column {source.name}.{member.name}: source has no such member; it has {listed}"
-            raise SchemaError(msg)
+            raise SchemaError(f"Column {source.name}.{member.name}: source has no such member; it has {listed}")
         if member.type != arrow:
             has = f"Column {source.name}.{member.name} has the type {spark_name(member.type)}"
-            msg = f"{has}; it must be {spark_name(arrow)}"
-            raise SchemaError(msg)
+            raise SchemaError(f"{has}; it must be {spark_name(arrow)}")
 
 
 def _is_required(field: pa.Field) -> bool:

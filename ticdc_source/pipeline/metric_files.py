@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.locations import redacted
+from ticdc_source.sources.storage.files import redacted
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +156,6 @@ def hidden_location(text: str, location: str) -> str:
 
 
 def file_system(location: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path, or of a URI that pyarrow or Spark knows, and the folder in it."""
     if _URI.match(location) is None:
         return fs.LocalFileSystem(), location
     scheme, colon, rest = location.partition(":")

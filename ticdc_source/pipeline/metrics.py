@@ -1,13 +1,13 @@
 """What a read counts, and the lines of `metricsPath`.
 
-Prometheus has what inspection/monitoring/progress.py tells, and of a sync what its syncs/reports.py tells.
+Prometheus has what inspection/progress.py tells, and of a sync what its syncs/reports.py tells.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypedDict
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.change_order import CHANGE_TYPES, DDL, WATERMARK
+from ticdc_source.schema.change_order import CHANGE_TYPES
 from ticdc_source.sources.chunk import Chunk
 
 
@@ -86,15 +86,11 @@ class Counters:
         self.other_rows -= events
 
     def count_rows(self, change_types: pa.Array, commit_ts: pa.Array) -> None:
-        if len(change_types):
-            data = change_types.buffers()[1].to_pybytes()  # each is a byte
-            for change_type in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):
-                end = change_types.offset + len(change_types)
-                self.images[change_type] += data.count(change_type, change_types.offset, end)
+        for counted in pc.value_counts(change_types).to_pylist():
+            self.images[counted["values"]] += counted["counts"]
         self.count_commits(commit_ts)
 
     def count_commits(self, commit_ts: pa.Array) -> None:
-        """Fold commit-ts into the smallest and the largest."""
         low, high = (bound.as_py() for bound in pc.min_max(commit_ts).values())
         if low is not None:
             self.min_commit_ts = low if self.min_commit_ts is None else min(self.min_commit_ts, low)
@@ -104,10 +100,13 @@ class Counters:
 def _bytes(parts: Sequence[bytes | None]) -> int:
     if isinstance(parts, Binaries):
         return parts.nbytes
-    try:
-        return sum(map(len, parts))  # type: ignore[arg-type]
-    except TypeError:  # some are None
-        return sum(map(len, filter(None, parts)))
+    return sum(map(len, filter(None, parts)))
+
+
+# What `events` of a metrics line has beside images: its name, and that of the counter.
+_EVENTS = {
+    "ddl": "ddl", "destructive_ddl": "destructive_ddl", "watermark": "watermarks", "other_tables": "other_rows",
+}  # fmt: skip
 
 
 def metrics_line(
@@ -122,36 +121,18 @@ def metrics_line(
     native_fallback: str | None = None,
 ) -> dict[str, object]:
     """Return the metrics line of one offset range: docs/reference/metrics.md says what its members mean."""
+    counts = {each.name: getattr(counters, each.name) for each in fields(counters)}
+    images, native, general = (counts.pop(name) for name in ("images", "native", "general"))
+    others = {name: counts.pop(counter) for name, counter in _EVENTS.items()}
     return {
         **task,
         "table": table,
         **read._asdict(),
         "lag": lag,
-        "records": counters.records,
-        "bytes": counters.bytes,
-        "rows": counters.rows,
-        "events": {
-            **{name: counters.images[change_type] for change_type, name in enumerate(CHANGE_TYPES)},
-            "ddl": counters.ddl,
-            "destructive_ddl": counters.destructive_ddl,
-            "watermark": counters.watermarks,
-            "other_tables": counters.other_rows,
-        },
-        "claim_checks": counters.claim_checks,
-        "key_only": counters.key_only,
-        "checksums": counters.checksums,
-        "wrong_checksums": counters.wrong_checksums,
-        "lost_deletes": counters.lost_deletes,
-        "skipped": counters.skipped,
-        "decode_errors": counters.decode_errors,
-        "dropped": counters.dropped,
-        "rescued": counters.rescued,
-        "invalid_utf8": counters.invalid_utf8,
-        "min_commit_ts": counters.min_commit_ts,
-        "max_commit_ts": counters.max_commit_ts,
-        "watermark": counters.watermark,
+        **counts,
+        "events": {**{name: images[change_type] for change_type, name in enumerate(CHANGE_TYPES)}, **others},
         "ending_commit_ts": commit_end,
         "client": client,
-        "decoded": {"native": counters.native, "general": counters.general},
+        "decoded": {"native": native, "general": general},
         "native_fallback": native_fallback,
     }

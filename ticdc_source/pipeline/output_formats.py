@@ -22,13 +22,11 @@ from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema import change_order
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.ddl_event import DDLEvent, ddl_kind
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import VARIANT
 from ticdc_source.sources.chunk import Chunk
 
-_NUMBER_BITS, _NUMBER_MASK = pa.scalar(24, pa.int64()), pa.scalar((1 << 24) - 1, pa.int64())
 _MOST = pa.scalar((1 << 63) - 1, pa.int64())  # more than any commit-ts
 
 # Builds the rows of a chunk, and lists the events that cannot be read.
@@ -212,56 +210,39 @@ def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Ro
 
 
 def _typed(column: pa.Array, name: str, spec: ReadSpec) -> pa.Array:
-    """Return a column of JSON text, as VARIANT if the read schema has that type."""
     return variants(column) if spec.layout.schema.field(name).type == VARIANT else column
 
 
-class _Names:
-    """Which names each record of a chunk has: tables, or types of events."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._numbers: dict[str, int] = {}
-        self._pairs: list[pa.Int64Array] = []  # a position above, the number of a name below
-
-    def add(self, name: str, positions: Sequence[int]) -> None:
-        number = self._numbers.setdefault(name, len(self._numbers))
-        self._pairs.append(pc.add(pc.shift_left(as_indices(positions).cast(pa.int64()), _NUMBER_BITS), number))
-
-    def array(self) -> pa.ListArray:
-        """Return the names of each record, each name once, in the order in which they were first added."""
-        if not self._pairs:
-            return pa.repeat(pa.scalar([], NAMES), self._count)
-        pairs = pc.unique(pa.concat_arrays(self._pairs))
-        pairs = pairs.take(pc.array_sort_indices(pairs))
-        positions = pc.shift_right(pairs, _NUMBER_BITS).cast(pa.int32())
-        # Each record once more, so that those without a name are counted too.
-        records = pc.value_counts(pa.concat_arrays([row_indices(self._count), positions]))
-        ends = pc.cumulative_sum(pc.subtract(records.field("counts"), 1)).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-        names = pa.array(list(self._numbers), pa.string()).take(pc.bit_wise_and(pairs, _NUMBER_MASK))
-        return pa.ListArray.from_arrays(offsets, names, type=NAMES)
+_EVENT_COLUMNS = ["position", "tables", "event_types", "commit_ts", "watermark_ts"]
+_NAMED = [(name, "distinct", pc.CountOptions("only_valid")) for name in ("tables", "event_types")]
+_LEAST = [(name, "min", pc.ScalarAggregateOptions(skip_nulls=False)) for name in ("commit_ts", "watermark_ts")]
 
 
-class _Smallest:
-    """The smallest number of each record of a chunk: NULL if it has none, or one that is unknown."""
+def _events_at(
+    positions: Sequence[int],
+    event_type: str | None,
+    table: TableName | None = None,
+    *,
+    commit_ts: pa.Int64Array = _MOST,
+    watermark_ts: pa.Int64Array = _MOST,
+) -> pa.Table:
+    """Return events of one type, given their records; a commit-ts may be NULL."""
+    count = len(positions)
+    names = [repeated(name, pa.string(), count) for name in (None if table is None else str(table), event_type)]
+    numbers = [pa.repeat(each, count) if each is _MOST else each for each in (commit_ts, watermark_ts)]
+    return pa.table([as_indices(positions), *names, *numbers], names=_EVENT_COLUMNS)
 
-    def __init__(self, count: int) -> None:
-        # Each record once, so that the groups below are in order.
-        self._positions = [row_indices(count)]
-        self._numbers = [pa.repeat(_MOST, count)]
 
-    def add(self, positions: Sequence[int], numbers: pa.Int64Array) -> None:
-        self._positions.append(as_indices(positions))
-        self._numbers.append(numbers)
-
-    def array(self) -> pa.Int64Array:
-        columns = [pa.concat_arrays(self._positions), pa.concat_arrays(self._numbers)]
-        groups = pa.table(columns, names=["position", "number"]).group_by("position", use_threads=False)
-        # Without threads, groups are in the order in which they first occur.
-        least = groups.aggregate([("number", "min", pc.ScalarAggregateOptions(skip_nulls=False))])
-        smallest = least.column("number_min").combine_chunks()
-        return pc.if_else(pc.equal(smallest, _MOST), pa.scalar(None, pa.int64()), smallest)
+def _by_record(count: int, events: Sequence[pa.Table]) -> dict[str, pa.Array]:
+    """Return the names and numbers of each record: of numbers the least, NULL if there is none or one is unknown."""
+    # Each record once, so that groups are all records, in order. Without threads, groups and names are in the order in
+    # which they first occur.
+    table = pa.concat_tables([_events_at(range(count), None), *events])
+    records = table.group_by("position", use_threads=False).aggregate(_LEAST + _NAMED)
+    named = {name: records.column(f"{name}_distinct").combine_chunks().cast(NAMES) for name, _, _ in _NAMED}
+    least = {name: records.column(f"{name}_min").combine_chunks() for name, _, _ in _LEAST}
+    none = pa.scalar(None, pa.int64())
+    return named | {name: pc.if_else(pc.equal(ts, _MOST), none, ts) for name, ts in least.items()}
 
 
 def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
@@ -276,44 +257,33 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     if chunk.failure is not None:
         raise DecodeError(chunk.failure, chunk.address(0))
     count = len(chunk)
-    tables, event_types, commit_ts, watermarks = _Names(count), _Names(count), _Smallest(count), _Smallest(count)
+    found: list[pa.Table] = []
     for split in splits:
         for table, events in split.tables.items():
-            tables.add(str(table), events.positions)
-            event_types.add("row", events.positions)
-            commit_ts.add(events.positions, spec.decoder.commit_versions(events))
-        ddl = [event for event in split.ddl if spec.tables.matches_ddl(event.table)]
-        for event in ddl:
-            if event.table.table:
-                tables.add(str(event.table), [event.position])
-        positions = [event.position for event in ddl]
-        event_types.add("ddl", positions)
-        commit_ts.add(positions, pa.array([event.commit_ts for event in ddl], pa.int64()))
-        for event in split.bootstraps:
-            if spec.tables.matches(event.table):
-                tables.add(str(event.table), [event.position])
-                event_types.add("bootstrap", [event.position])
-        positions = [event.position for event in split.watermarks]
-        event_types.add("watermark", positions)
-        watermarks.add(positions, pa.array([event.ts for event in split.watermarks], pa.int64()))
-        event_types.add("corrupt", [item.position for item in split.corrupt])
-    marks, partitions = watermarks.array(), repeated(spec.scope.partitions, pa.int32(), count)
-    if spec.scope.one_watermark:
-        partitions = pc.if_else(marks.is_valid(), partitions, pa.scalar(0, pa.int32()))
-    columns = {
-        "tables": tables.array(),
-        "event_types": event_types.array(),
-        "watermark_ts": marks,
-        "partitions": partitions,
-    }
+            found.append(_events_at(events.positions, "row", table, commit_ts=spec.decoder.commit_versions(events)))
+        for event in split.ddl:
+            if spec.tables.matches_ddl(event.table):
+                table_of_ddl = event.table if event.table.table else None
+                commit_ts = pa.array([event.commit_ts], pa.int64())
+                found.append(_events_at([event.position], "ddl", table_of_ddl, commit_ts=commit_ts))
+        bootstraps = (event for event in split.bootstraps if spec.tables.matches(event.table))
+        found += (_events_at([event.position], "bootstrap", event.table) for event in bootstraps)
+        marks = pa.array([event.ts for event in split.watermarks], pa.int64())
+        found.append(_events_at([event.position for event in split.watermarks], "watermark", watermark_ts=marks))
+        found.append(_events_at([item.position for item in split.corrupt], "corrupt"))
+    columns = _by_record(count, found)
     facts = row_facts(
         count,
         position=row_indices(count),
         index=repeated(0, pa.int32(), count),
         change_type=repeated(change_order.INSERT, pa.int8(), count),
-        commit_ts=commit_ts.array(),
+        commit_ts=columns.pop("commit_ts"),
         placed=repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
     )
+    partitions = repeated(spec.scope.partitions, pa.int32(), count)
+    if spec.scope.one_watermark:
+        partitions = pc.if_else(columns["watermark_ts"].is_valid(), partitions, pa.scalar(0, pa.int32()))
+    columns["partitions"] = partitions
     rows = Rows(
         chunk=chunk,
         protocol=spec.decoder.facts.name,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from textwrap import shorten
 
 import pyarrow as pa
@@ -15,15 +16,13 @@ from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
-from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.decoding import commit_versions_of, definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.schema.change_order import BOOTSTRAP
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
+from ticdc_source.schema.ddl_event import DDLEvent, is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 
@@ -32,11 +31,20 @@ _SHOWN = 500  # characters of a statement in a log line or an error
 _log = logging.getLogger(__name__)
 
 
+@cache
+def leave_out_modules() -> None:
+    """Leave what lives now out of garbage collections; only the first call in a worker does something.
+
+    PySpark's daemon runs a full collection after each task, which would look at the objects of all imported modules:
+    50 ms. An object is still freed when the last reference to it goes.
+    """
+    gc.freeze()
+
+
 def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
     """Read rows out of chunks, of any number of topic partitions: the read loop of workers, `decode` and `tail`.
 
-    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched. The
-    records of each topic partition must come in offset order.
+    The records of each topic partition must come in offset order.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
@@ -45,12 +53,10 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
     """
     state = ReadState.of(spec) if state is None else state
     portions = small_portions(chunks, [spec.decoder]) if spec.claim_checks else chunks
-    batches = _batches(collecting(iter(portions)), spec, state)
-    return not_collecting(coalesce_batches(batches, spec.max_rows, spec.max_bytes))
+    return coalesce_batches(_batches(portions, spec, state), spec.max_rows, spec.max_bytes)
 
 
 def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Yield one record batch per chunk, or per several chunks with few wanted events."""
     if spec.layout.output == "record":
         yield from _records(chunks, spec, state)
         return
@@ -58,14 +64,14 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
     for chunk, split in coalesce_chunks(_splits(chunks, spec, state)):
         yield from _record_batches(chunk, split, spec, state)
         del chunk, split  # they may be large, and the next ones too
-    if counters.rescued:
-        _log.warning("%d rows have values in the rescued column", counters.rescued)
-    if counters.invalid_utf8:
-        _log.warning("%d texts are not UTF-8; U+FFFD replaces each invalid byte", counters.invalid_utf8)
-    if counters.wrong_checksums:
-        _log.warning("verifyChecksum=warn: %d rows do not match their checksums", counters.wrong_checksums)
-    if counters.dropped:
-        _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
+    for count, text in (
+        (counters.rescued, "%d rows have values in the rescued column"),
+        (counters.invalid_utf8, "%d texts are not UTF-8; U+FFFD replaces each invalid byte"),
+        (counters.wrong_checksums, "verifyChecksum=warn: %d rows do not match their checksums"),
+        (counters.dropped, "mode=DROPMALFORMED dropped %d records or events that cannot be read"),
+    ):
+        if count:
+            _log.warning(text, count)
 
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
@@ -151,8 +157,10 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
     if lacks.true_count:
         first = pc.index(lacks, value=True).as_py()
         address = rows.chunk.address(rows.positions[first].as_py())
-        msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
-        raise DecodeError(msg, address)
+        raise DecodeError(
+            "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used",
+            address,
+        )
     keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
     return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
@@ -181,11 +189,10 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
         return
     state.destructive.add(event.identity)
     if spec.on_destructive_ddl == "fail":
-        msg = (
+        raise DataLossError(
             f"{reason} ({where}, commit-ts {event.commit_ts}). Read on with onDestructiveDDL=warn; then do the same to "
             "the rows with a smaller _commit_version in what this feed is applied to"
         )
-        raise DataLossError(msg)
     if spec.on_destructive_ddl == "warn" and spec.layout.output != "event":
         _log.warning("onDestructiveDDL: %s (%s)", reason, where)
 
@@ -205,8 +212,7 @@ def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> lis
         ]
     first: DecodeError = corrupt[0].error
     if spec.mode == "FAILFAST":
-        msg = f"{first.reason}. {_OTHER_MODES}"
-        raise type(first)(msg, first.address)
+        raise type(first)(f"{first.reason}. {_OTHER_MODES}", first.address)
     if not state.counters.dropped:
         _log.warning("mode=DROPMALFORMED: %s", first)
     state.counters.dropped += len(corrupt)

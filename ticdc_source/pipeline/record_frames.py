@@ -62,15 +62,9 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
         OptionError: the protocol cannot be detected.
     """
     seen: _Survey | None = None
-    for chunk in record_chunks(batches, options):
-        if seen is None:
-            protocol = protocol_of([chunk], options)
-            if protocol is None:
-                continue
-            seen = _Survey(decoder_of(protocol, options), options, end)
-        positions = seen.told_by(chunk)
-        if positions:
-            yield _records_at(chunk, positions)
+    for chunk, decoder in _with_decoder(record_chunks(batches, options), options):
+        seen = seen or _Survey(decoder, options, end)
+        yield from _records_at(chunk, seen.told_by(chunk))
 
 
 def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
@@ -78,6 +72,18 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
     cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
     chunks = cutter.chunks(batches)
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
+
+
+def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[Chunk, Decoder]]:
+    """Yield the chunks from the first one on that tells the protocol, and the decoder."""
+    decoder: Decoder | None = None
+    for chunk in chunks:
+        if decoder is None:
+            protocol = protocol_of([chunk], options)
+            if protocol is None:
+                continue
+            decoder = decoder_of(protocol, options)
+        yield chunk, decoder
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +97,8 @@ def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict({"protocol": pa.array(sorted(filter(None, names)), pa.string())})
 
 
-def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
+def _records_at(chunk: Chunk, positions: Iterable[int]) -> Iterator[pa.RecordBatch]:
+    """Yield a record batch of the schema `RECORD`; none without positions."""
     rows = [
         {
             "topic": chunk.topic,
@@ -104,7 +111,8 @@ def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
         }
         for position in sorted(positions)
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=RECORD)
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=RECORD)
 
 
 class _Survey:
@@ -184,7 +192,7 @@ class _Survey:
         return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
-        """Return whether a schema says something new; with `keep`, know it from now on."""
+        """Whether a schema says something new; with `keep`, know it from now on."""
         seen = self._seen.get(table, ())
         if schema in seen:
             return False
@@ -210,13 +218,7 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
         OptionError: the protocol cannot be detected.
     """
     tables = TableFilter(options.tables or ())
-    decoder: Decoder | None = None
-    for chunk in record_chunks(batches, options, headers=True):
-        if decoder is None:
-            protocol = protocol_of([chunk], options)
-            if protocol is None:
-                continue
-            decoder = decoder_of(protocol, options)
+    for chunk, decoder in _with_decoder(record_chunks(batches, options, headers=True), options):
         positions: set[int] = set()
         for split in splits_of(decoder, chunk, tables.matches):
             positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
@@ -224,8 +226,7 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
                 late = pc.greater_equal(commit_versions_of(events, decoder), end)
                 late = pc.indices_nonzero(pc.fill_null(late, False))  # noqa: FBT003 (Arrow's)
                 positions |= {events.positions[event] for event in late.to_pylist()}
-        if positions:
-            yield _records_at(chunk, positions)
+        yield from _records_at(chunk, positions)
 
 
 @each_from_one_frame
@@ -240,9 +241,6 @@ def decode_rows(
     """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
     If the context has no protocol, the first record with an event tells it.
-
-    Raises:
-        TiCDCSourceError: see `pipeline.read.read`.
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
@@ -272,8 +270,7 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
     columns = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
     if columns["value"] is None:
         listed = ", ".join(by_name.values())
-        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}"
-        raise SchemaError(msg)
+        raise SchemaError(f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}")
     return {name: column for name, column in columns.items() if column is not None}
 
 
@@ -294,7 +291,6 @@ def decode_structs(
 
     Raises:
         SchemaError: there is no `value`, or a column has another type than a record's.
-        TiCDCSourceError: see `pipeline.read.read`.
     """
     arrays = iter(arrays)
     first = next(arrays, None)
@@ -325,7 +321,7 @@ def _is_bytes(arrow: pa.DataType) -> bool:
 
 
 def is_time_in_ms(arrow: pa.DataType) -> bool:
-    """Return whether a `timestamp` of this type is Kafka's number of milliseconds."""
+    """Whether a `timestamp` of this type is Kafka's number of milliseconds."""
     return bool(pa.types.is_int64(arrow))
 
 
@@ -348,11 +344,10 @@ def check_column(name: str, arrow: pa.DataType, wanted: pa.Field) -> None:
         SchemaError: it has another type.
     """
     if not _TYPES[wanted.name](arrow):
-        msg = (
+        raise SchemaError(
             f"Column {name} has the type {spark_name(arrow)}; as a record's {wanted.name} it must be "
             f"{spark_name(wanted.type)}"
         )
-        raise SchemaError(msg)
 
 
 def _as_records(rows: pa.StructArray, columns: Mapping[str, str]) -> pa.RecordBatch:

@@ -69,7 +69,7 @@ class ReadSpec:
     definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
-        """Return whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
+        """Whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
 
         It is decided here for each copy alone, because tasks read partitions in parallel.
         """
@@ -156,7 +156,6 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
         others=tuple(others),
         rescued=layout.rescued,
         rescue=rescues,
-        build_ts="build_ts" in layout.metadata.values(),
         native_path=options.native_code != "off",
     )
 
@@ -198,11 +197,10 @@ def events_of_one_table(
         if state.table is None:
             state.table = table
         if not table.is_same(state.table):
-            msg = (
+            raise SchemaError(
                 f"a second table, {table}, beside {state.table}: a read returns the rows of one table. "
                 f"Choose one: .option('tables', '{state.table}') ({table_events.address(0)})"
             )
-            raise SchemaError(msg)
         chosen.append(table_events)
     if len(chosen) > 1:  # the same table, spelled in different letter cases
         return merged(chosen)

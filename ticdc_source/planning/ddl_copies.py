@@ -27,9 +27,9 @@ from ticdc_source.options.offsets import OffsetRange, unreadable
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.planning.fetchers import driver_fetcher, has_ddl_copies
+from ticdc_source.planning.fetchers import Fetch, driver_fetcher, has_ddl_copies, windows_from_end, windows_from_start
 from ticdc_source.planning.inference import find_protocol
-from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, Fetch, windows_from_end, windows_from_start
+from ticdc_source.planning.watermarks import CLOCKS_DIFFER_MS
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.schema.tso import of_ms, physical_ms
@@ -87,7 +87,6 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
 
 
 def _logs(source: RecordSource, ends: Offsets) -> list[OffsetRange]:
-    """Return what exists of topic partitions, given their ends."""
     earliest = source.earliest(ends)
     return [OffsetRange(*each, min(earliest[each], end), end) for each, end in ends.items()]
 
@@ -143,7 +142,7 @@ class _Seen:
         return of_ms(time_ms + self.ahead_ms + CLOCKS_DIFFER_MS)
 
     def is_enough(self, margin_ms: int) -> bool:
-        """Return whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
+        """Whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
 
         In a topic without watermarks, it is whether TiCDC is unlikely to send such old DDL events behind the records.
         """

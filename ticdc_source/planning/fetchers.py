@@ -1,25 +1,42 @@
-"""The source of a read, what fetches its records, and the searches outside its offset ranges."""
+"""The source of a read, what fetches its records, and searches outside its offset ranges.
+
+Searches look for table definitions that rows name, and for the row before an offset. A definition may come before the
+range, after it (TiCDC repeats the BOOTSTRAP), or, with `send-bootstrap-to-all-partition=false`, in partition 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
+from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.definition_search import Bounds, DefinitionSearch, last_commit_ts
-from ticdc_source.planning.resolved_ts import Fetch
 from ticdc_source.protocols import FORMATS, PROTOCOLS
-from ticdc_source.protocols.decoding import Decoder
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import Decoder, definitions_in, splits_of
+from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher, RecordSource
 
+Fetch = Callable[[OffsetRange], Iterable[Chunk]]
+# Returns the earliest and the latest offset of topic partitions; the latest is one after the last record.
+Bounds = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
+# Returns the ranges that define a version of the table whose rows a range has; None if they must be searched.
+Defining = Callable[[OffsetRange, int], Sequence[OffsetRange] | None]
+
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
+_LARGEST_WINDOW = 4096  # offsets
+_FIRST_WINDOW = 64  # offsets, of a search
+_GROW = 8
+_PAUSE_S = 1.0
 # The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
 _LOST_COPIES = (
     "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too: this read drops their copies in other "
@@ -28,14 +45,13 @@ _LOST_COPIES = (
 
 
 def has_ddl_copies(protocol: str | None, options: Options) -> bool:
-    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    """Whether the read outputs DDL events, and every partition has a copy of them."""
     if options.output_format != "event" or protocol is None:
         return False
     return PROTOCOLS[protocol].facts.ddl_partition is None
 
 
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
-    """Return how to fetch records of a protocol; it is None as long as it is not known."""
     chunk_records = _DRIVER_CHUNK_RECORDS if protocol is None else PROTOCOLS[protocol].facts.chunk_records
     return FetchSettings(
         max_records=min(chunk_records, options.max_rows_per_batch),
@@ -67,6 +83,149 @@ def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractCon
     return record_source(options).task_fetcher(fetch_settings(options, protocol), protocol, fresh=fresh)
 
 
+def windows_from_end(
+    offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST_WINDOW
+) -> Iterator[Iterable[Chunk]]:
+    """Yield the chunks of the last `first` offsets, then those of more offsets before them, up to the start."""
+    end, size = offset_range.end, first
+    while end > offset_range.start:
+        start = max(offset_range.start, end - size)
+        yield fetch(OffsetRange(*offset_range.topic_partition, start, end))
+        end, size = start, min(_LARGEST_WINDOW, size * _GROW)
+
+
+def windows_from_start(
+    offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST_WINDOW
+) -> Iterator[Iterable[Chunk]]:
+    """Yield the chunks of the first `first` offsets, then those of more offsets behind them, up to the end."""
+    start, size = offset_range.start, first
+    while start < offset_range.end:
+        end = min(offset_range.end, start + size)
+        yield fetch(OffsetRange(*offset_range.topic_partition, start, end))
+        start, size = end, min(_LARGEST_WINDOW, size * _GROW)
+
+
+def _scanned(
+    windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Sequence[Chunk]]:
+    """Yield the chunks of windows, a window at a time, until there were `limit` records or `timeout_s` have passed.
+
+    It stops at a window that cannot be read. If the read needs its records, the read raises the error.
+    """
+    records, begun = 0, clock()
+    for window in windows:
+        try:
+            chunks = list(window)
+        except (DataLossError, DecodeError):
+            return
+        yield chunks
+        records += sum(map(len, chunks))
+        if records >= limit or clock() - begun >= timeout_s:
+            return
+
+
+@dataclass
+class DefinitionSearch:
+    """Reads the ranges that define a version if the source knows them; otherwise searches around an offset range.
+
+    Attributes:
+        limit: how many records to scan before the range, after it and in partition 0, each.
+        timeout_s: for how long to scan each.
+        wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
+        clock: a monotonic clock, in seconds.
+        around: the offset range; None as long as there is none.
+    """
+
+    decoder: Decoder
+    fetch: Fetch
+    bounds: Bounds
+    defining: Defining = lambda *_: None
+    _: KW_ONLY
+    limit: int
+    timeout_s: float
+    wait_s: float = 0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    around: OffsetRange | None = None
+    _missing: set[tuple[TableName, int]] = field(default_factory=set)
+    _waited_s: float = 0.0  # in all searches: many missing definitions do not add up
+
+    def __call__(self, table: TableName, version: int) -> Definitions:
+        """Search for one definition; return all that were found on the way. The wanted one may be missing.
+
+        Raises:
+            DecodeError: a range that defines the version is broken.
+        """
+        found: Definitions = {}
+        wanted = (table.folded, version)
+        if self.around is None or wanted in self._missing:
+            return found
+        defining = self.defining(self.around, version)
+        if defining is not None:
+            found = self._read(defining)
+            if not found:
+                self._missing.add(wanted)  # not asked again: storages answer slowly
+            return found
+        ends: dict[TopicPartition, int] = {}
+        while not self._look(self.around, wanted, found, ends):
+            if self._waited_s >= self.wait_s:
+                self._missing.add(wanted)
+                break
+            self.sleep(_PAUSE_S)
+            self._waited_s += _PAUSE_S
+        return found
+
+    def _read(self, ranges: Iterable[OffsetRange]) -> Definitions:
+        defined: Definitions = {}
+        for chunk in (chunk for each in ranges for chunk in self.fetch(each)):
+            for split in splits_of(self.decoder, chunk):
+                if split.corrupt:
+                    raise split.corrupt[0].error
+                defined |= definitions_in(split, self.decoder)
+        return defined
+
+    def _look(
+        self, here: OffsetRange, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]
+    ) -> bool:
+        """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.
+
+        `found` gets all definitions; `ends` says up to which offset each topic partition was scanned.
+        """
+        for windows in self._parts(here, ends):
+            for chunks in _scanned(windows, self.limit, self.timeout_s, self.clock):
+                for chunk in chunks:
+                    for split in splits_of(self.decoder, chunk, lambda _: False):  # no rows: they define nothing
+                        found.update(definitions_in(split, self.decoder))
+                if wanted in found:
+                    return True
+        return False
+
+    def _parts(self, here: OffsetRange, ends: dict[TopicPartition, int]) -> list[Iterator[Iterable[Chunk]]]:
+        """Return the windows before the range, from its start to the end, and of partition 0 from its end.
+
+        Each part is scanned up to the limits. Later looks scan new records only.
+        """
+        own, first = here.topic_partition, TopicPartition(here.topic, 0)
+        bounds = self.bounds([own] if own == first else [own, first])
+        start, end = bounds.get(own, (here.start, here.end))
+        parts = []
+        if own not in ends:
+            parts.append(windows_from_end(_range(own, start, here.start), self.fetch, _FIRST_WINDOW))
+        # A worker has not read all of its range yet: the definition may be in a later chunk.
+        parts.append(windows_from_start(_range(own, ends.get(own, here.start), end), self.fetch, _FIRST_WINDOW))
+        ends[own] = max(end, ends.get(own, end))
+        if own != first and first in bounds:
+            start, end = bounds[first]
+            new = _range(first, max(start, ends.get(first, start)), end)
+            parts.append(windows_from_end(new, self.fetch, _FIRST_WINDOW))
+            ends[first] = end
+        return parts
+
+
+def _range(topic_partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(*topic_partition, min(start, end), end)
+
+
 def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
     """Return the search for table definitions that rows name and the read lacks; it connects at the first search.
 
@@ -85,19 +244,50 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
     )
 
 
-def previous_rows(
-    decoder: Decoder, options: Options, *, driver: bool = True
-) -> Callable[[TableName, TopicPartition, int], int | None]:
-    """Return what `Learned.previous` asks for the row before an offset."""
-    fetch, bounds = _access(decoder, options, driver=driver)
-    return partial(
-        last_commit_ts,
-        decoder=decoder,
-        fetch=fetch,
-        bounds=bounds,
-        limit=options.infer_schema_max_scanned_records,
-        timeout_s=options.infer_schema_timeout_ms / 1000,
-    )
+def let_search(learned: Learned, decoder: Decoder, options: Options, *, driver: bool) -> DefinitionSearch | None:
+    """Let a read look outside its ranges for what its rows may lack.
+
+    Returns:
+        The search for definitions, which the caller tells each range; None if rows describe their columns themselves.
+    """
+    if decoder.facts.lacks_commit_ts:
+        fetch, bounds = _access(decoder, options, driver=driver)
+        limit, timeout_s = options.infer_schema_max_scanned_records, options.infer_schema_timeout_ms / 1000
+        learned.previous = partial(
+            _last_commit_ts, decoder=decoder, fetch=fetch, bounds=bounds, limit=limit, timeout_s=timeout_s
+        )
+    if decoder.facts.definitions is None:
+        return None
+    search = learned.search = definition_search(decoder, options, driver=driver)
+    return search
+
+
+def _last_commit_ts(
+    table: TableName,
+    topic_partition: TopicPartition,
+    offset: int,
+    *,
+    decoder: Decoder,
+    fetch: Fetch,
+    bounds: Bounds,
+    limit: int,
+    timeout_s: float,
+) -> int | None:
+    """Return the commit-ts of the last row of a table before an offset that has one; None if no such row is found.
+
+    A delete of Avro without a value lacks it. At most `limit` records are scanned, for at most `timeout_s`.
+    """
+    start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
+    windows = windows_from_end(_range(topic_partition, start, offset), fetch, _FIRST_WINDOW)
+    for chunks in _scanned(windows, limit, timeout_s):
+        for chunk in reversed(chunks):
+            for split in reversed(list(splits_of(decoder, chunk, table.is_same))):
+                for events in split.tables.values():
+                    own = decoder.commit_versions(events).drop_null()
+                    if len(own):
+                        commit_ts: int = own[-1].as_py()
+                        return commit_ts
+    return None
 
 
 def _access(decoder: Decoder, options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:

@@ -28,9 +28,8 @@ from ticdc_source.planning.read_context import context_of_sample, context_of_sch
 from ticdc_source.planning.read_schema import check_types, column_types, format_schema, read_schema
 from ticdc_source.protocols import checked_protocol, decoder_of, protocol_of
 from ticdc_source.schema.ddl import creates
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import removes_rows_of
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.ddl_event import DDLEvent, removes_rows_of
+from ticdc_source.schema.table_name import TableName, first_spellings
 
 
 def frame_options(given: Mapping[str, str]) -> Options:
@@ -47,14 +46,14 @@ def frame_options(given: Mapping[str, str]) -> Options:
     names = (option.name for option in OPTIONS if options.is_given(option.name))
     refused = kafka + [name for name in names if not applies_to_frames(name)]
     if refused:
-        msg = f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
-        raise OptionError(msg)
+        raise OptionError(
+            f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
+        )
     if options.ending_commit_ts == "resolved":
-        msg = (
+        raise OptionError(
             "endingCommitTs=resolved is not supported for the records of a DataFrame, which need not be all: give the "
             "commit-ts, such as the smallest over the topic partitions of their largest _watermark_ts"
         )
-        raise OptionError(msg)
     warn_of_unknown(options)
     warn_of_implausible_times(options)
     warn_of_missing(options.native_code)
@@ -118,11 +117,10 @@ def schema_of_sample(
     if not options.is_typed:
         return format_schema(options)
     if sample is None or not (sample.scanned or sample.table_ddl):
-        msg = (
+        raise SchemaError(
             "The DataFrame has no record: the schema cannot be inferred. Give it as `schema`, and the options "
             "'protocol' and 'tables'"
         )
-        raise SchemaError(msg)
     table = infer_table(sample)
     return read_schema(table, sample.decoder, options, earlier, sample.definitions)
 
@@ -214,7 +212,7 @@ def find_tables(
     )
     if now.corrupt is not None:
         result.corrupt = now.corrupt.error
-    spelt = _spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
+    spelt = first_spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
     names = list(dict.fromkeys(spelt[name.folded] for name in now.rows))
     others = list(dict.fromkeys(spelt[name.folded] for name in (*names, *earlier_tables)))
     for event in new:
@@ -237,7 +235,7 @@ def find_tables(
 
 
 def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
-    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    """Return the tables that a DDL event affects: its own, and those that lose rows."""
     return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
 
 
@@ -268,14 +266,6 @@ def _with_ddl(
             wanted -= told
             kept.append(alone)
     return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
-
-
-def _spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
-    """Return how to spell each table, by its folded name: as the first of its names is spelt."""
-    spelt: dict[TableName, TableName] = {}
-    for name in names:
-        spelt.setdefault(name.folded, name)
-    return spelt
 
 
 def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:

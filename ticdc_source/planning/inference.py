@@ -15,16 +15,14 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
-from ticdc_source.options.topics import TableFilter
-from ticdc_source.planning.definition_search import DefinitionSearch
-from ticdc_source.planning.fetchers import record_source
+from ticdc_source.options.topics import TableFilter, TopicPartition
+from ticdc_source.planning.fetchers import DefinitionSearch, Fetch, record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
-    ddl_types,
     ddl_types_of_tables,
     lack_types,
     table_ddl_types,
@@ -33,8 +31,7 @@ from ticdc_source.schema.ddl import (
     with_handle_key,
     with_table_ddl,
 )
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.ddl_event import DDLEvent, is_too_long
 from ticdc_source.schema.model import (
     Column,
     Definitions,
@@ -45,7 +42,7 @@ from ticdc_source.schema.model import (
     merge_schemas,
 )
 from ticdc_source.schema.mysql_ddl import history_of
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 
@@ -72,7 +69,6 @@ _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
-Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 MakesSearch = Callable[[Decoder], DefinitionSearch]
 
 
@@ -83,7 +79,7 @@ class Sampler:
     """
 
     def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
-        self._left = {(r.topic, r.partition): (r.start, r.end) for r in spread(ranges) if r.start < r.end}
+        self._left = {each.topic_partition: each for each in spread(ranges) if each.size}
         self._fetch = fetch
         self._deadline = deadline
         self._is_begun = False
@@ -102,45 +98,43 @@ class Sampler:
                 break
 
     def __bool__(self) -> bool:
-        """Return whether any offset is left between the ends."""
+        """Whether any offset is left between the ends."""
         return bool(self._left)
 
     @property
     def left(self) -> int:
         """The number of offsets between the ends."""
-        return sum(end - start for start, end in self._left.values())
+        return sum(each.size for each in self._left.values())
 
-    def forward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+    def forward(self, size: int, wanted: Collection[TopicPartition] | None = None) -> Iterator[Chunk]:
         """Read the next `size` offsets of each topic partition, or of those wanted, from the start."""
-        for topic, partition, start, end in self._ranges(wanted):
-            middle = min(start + size, end)
-            self._set(topic, partition, middle, end)
-            yield from self._fetch(OffsetRange(topic, partition, start, middle))
+        for left in self._waiting(wanted):
+            middle = min(left.start + size, left.end)
+            yield from self._read(left._replace(end=middle), left._replace(start=middle))
 
-    def backward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+    def backward(self, size: int, wanted: Collection[TopicPartition] | None = None) -> Iterator[Chunk]:
         """Read the last `size` offsets of each topic partition, or of those wanted, that were not read yet."""
-        for topic, partition, start, end in self._ranges(wanted):
-            middle = max(end - size, start)
-            self._set(topic, partition, start, middle)
-            yield from self._fetch(OffsetRange(topic, partition, middle, end))
+        for left in self._waiting(wanted):
+            middle = max(left.end - size, left.start)
+            yield from self._read(left._replace(start=middle), left._replace(end=middle))
 
-    def _ranges(self, wanted: Collection[tuple[str, int]] | None) -> Iterator[tuple[str, int, int, int]]:
-        for topic, partition in list(self._left) if wanted is None else wanted:
+    def _waiting(self, wanted: Collection[TopicPartition] | None) -> Iterator[OffsetRange]:
+        for topic_partition in list(self._left) if wanted is None else wanted:
             if self._is_begun and time.monotonic() >= self._deadline:
                 return
-            if (topic, partition) in self._left:
-                yield topic, partition, *self._left[topic, partition]
+            if topic_partition in self._left:
+                yield self._left[topic_partition]
                 self._is_begun = True
 
-    def _set(self, topic: str, partition: int, start: int, end: int) -> None:
-        if start < end:
-            self._left[topic, partition] = (start, end)
-        else:
-            del self._left[topic, partition]
+    def _read(self, now: OffsetRange, later: OffsetRange) -> Iterable[Chunk]:
+        self._left[later.topic_partition] = later
+        if not later.size:
+            del self._left[later.topic_partition]
+        return self._fetch(now)
 
 
 def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return ranges in the order in which to sample them: all topics in turn, of each the lowest partition first.
+    """Order ranges for sampling: all topics in turn, of each the lowest partition first.
 
     Some protocols have DDL only in the lowest partition. The others follow far apart, in the same order in each read.
     """
@@ -158,10 +152,10 @@ class Sample:
     """What was found in a sample.
 
     Attributes:
-        rows: row events of wanted tables by table, oldest first.
+        rows: row events of wanted tables, oldest first.
         ddl: DDL events of any table.
         definitions: the versions of tables that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
-        wanted: tables that occur and are wanted, also those of which `rows` has none because it had enough.
+        wanted: tables that occur and are wanted, even those of which `rows` has none because it had enough.
         others: tables that occur and are not wanted.
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
@@ -234,13 +228,10 @@ class Sample:
 
 
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
-    """Return the option `protocol`, or with `auto` the protocol that the first and the last records have.
+    """Return the option `protocol`, or with `auto` the protocol of the first and the last records; None if none tells.
 
     With `outputFormat=record`, where bad records are rows too, records of no known format are passed over: the first
     record of another kind tells the protocol.
-
-    Returns:
-        The protocol's name; None if no record tells it.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -283,7 +274,11 @@ def take_sample(
         OptionError: the protocol cannot be detected.
     """
     if options.claim_check_location:
-        fetch = _portioned(fetch, possible_decoders(options))
+        whole_chunks, decoders = fetch, possible_decoders(options)
+
+        def fetch(wanted: OffsetRange) -> Iterable[Chunk]:
+            return small_portions(whole_chunks(wanted), decoders)
+
     deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
     sampler = Sampler(ranges, fetch, deadline)
     half = max(1, options.infer_schema_max_records // 2)
@@ -326,16 +321,11 @@ def take_sample(
 
 
 def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
-    """Return the samples, still empty, of the start and the end of the ranges."""
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
     head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
     if search is not None and decoder.facts.definitions is not None:
         head.search = search(decoder)
     return head, tail
-
-
-def _portioned(fetch: Fetch, decoders: Sequence[Decoder]) -> Fetch:
-    return lambda wanted: small_portions(fetch(wanted), decoders)
 
 
 def _join(head: Sample, tail: Sample) -> None:
@@ -350,29 +340,26 @@ def _join(head: Sample, tail: Sample) -> None:
 
 
 def lacks_types(sample: Sample) -> bool:
-    """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
+    """Whether the messages leave types to DDL events: all of them, or some."""
     in_ddl = sample.decoder.facts.types_in_ddl
-    return any(column.type is None or (column.vague and in_ddl) for column in _columns_in_messages(sample))
+    columns = (column for schema in _schemas_in_messages(sample) for column in schema.columns)
+    return any(column.type is None or (column.vague and in_ddl) for column in columns)
 
 
-def _columns_in_messages(sample: Sample) -> Iterator[Column]:
-    """Yield the columns of all tables, as the first messages of each describe them without DDL."""
+def _schemas_in_messages(sample: Sample) -> Iterator[TableSchema]:
+    """Yield the schemas of all tables, as the first messages of each describe them without DDL."""
     for parts in sample.rows.values():
-        for schema in sample.describe(parts[0], with_ddl=False):
-            yield from schema.columns
+        yield from sample.describe(parts[0], with_ddl=False)
 
 
 def ddl_texts_help(sample: Sample) -> bool | None:
-    """Return whether DDL texts say what messages leave open and `outputFormat=event` shows.
+    """Whether DDL texts say what messages leave open: the label of a number, and whether a string is binary.
 
-    That is which label a number stands for, and whether a string is binary.
-
-    Returns:
-        None if the sample has no such column, so that only later messages would tell.
+    None if the sample has no such column, so that only later messages would tell. It matters to `outputFormat=event`.
     """
     if sample.decoder.facts.types_in_ddl:
         return False
-    columns = list(_columns_in_messages(sample))
+    columns = [column for schema in _schemas_in_messages(sample) for column in schema.columns]
     types = (column.type for column in columns)
     labels = [type_.labels for type_ in types if type_ is not None and type_.family in ("enum", "set")]
     if None in labels or any(column.vague for column in columns):
@@ -385,15 +372,13 @@ def ddl_texts_help(sample: Sample) -> bool | None:
 
 
 def _lacks_details(sample: Sample) -> bool:
-    """Return whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    """Whether DDL texts in the sample may say what the messages of a wanted table leave open."""
     if sample.decoder.facts.types_in_ddl:
         return False
-    tables = {event.table for event in sample.ddl if event.query}
+    tables = {event.table.folded for event in sample.ddl if event.query}
     return any(
-        lack_types(schema.columns) or tells_no_key(schema.columns)
-        for table, parts in sample.rows.items()
-        if any(table.is_same(name) for name in tables)
-        for schema in sample.describe(parts[0], with_ddl=False)
+        schema.table.folded in tables and (lack_types(schema.columns) or tells_no_key(schema.columns))
+        for schema in _schemas_in_messages(sample)
     )
 
 
@@ -403,7 +388,8 @@ def describe_table(
     """Return the versions of a table that a sample shows; `declared` is what DDL texts say, None if not parsed yet."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
-        declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
+        texts = [] if decoder.facts.types_in_ddl else sample.ddl
+        declared = ddl_types_of_tables(texts, whole=sample.whole).get(table.folded, {})
     schemas = [schema for table_events in parts for schema in sample.describe(table_events, declared)]
     if decoder.facts.definitions is None:
         return schemas
@@ -419,19 +405,15 @@ def infer_table(sample: Sample) -> TableSchema:
         DecodeError: no row can be read.
     """
     spellings = sorted(sample.rows, key=str)
-    names: list[TableName] = []
-    for table in spellings:
-        if not any(table.is_same(name) for name in names):
-            names.append(table)
+    names = list(first_spellings(spellings).values())
     if len(names) > 1:
         listed = ", ".join(map(str, names))
-        msg = (
+        raise OptionError(
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
             "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a "
             "micro-batch' in the documentation)"
         )
-        raise OptionError(msg)
     if not names:
         declared = _declared_table(
             sample.decoder, sample.tables, sample.ddl if sample.whole else (), sample.definitions, sample.table_ddl
@@ -490,7 +472,7 @@ def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
 
 
 def _is_defined(schema: TableSchema) -> bool:
-    """Return whether the types of a table are known, of whose rows each names a version."""
+    """Whether the version that rows name is known, and so all types."""
     return all(column.type is not None for column in schema.columns)
 
 
@@ -530,7 +512,7 @@ def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaErro
 
 
 def absent_names(sample: Sample) -> TableFilter:
-    """Return those names of the option `tables` that no row and no DDL event of a sample is about."""
+    """Return the names in the option `tables` that no row and no DDL event of a sample is about."""
     seen = {*sample.wanted, *(event.table for event in sample.ddl)}
     names = (name for name in sample.tables.patterns if not any(map(TableFilter((name,)).matches, seen)))
     return TableFilter(tuple(names))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,10 +17,11 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
-from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
-from ticdc_source.planning.inference import Fetch, MakesSearch, infer_table, nothing_there, take_sample, tell_order
+from ticdc_source.planning.fetchers import Fetch, definition_search, driver_fetcher, record_source
+from ticdc_source.planning.inference import MakesSearch, infer_table, nothing_there, take_sample, tell_order
+from ticdc_source.planning.partitions import Partition
 from ticdc_source.planning.read_context import (
     ContextFinder,
     context_of_schema,
@@ -29,7 +29,7 @@ from ticdc_source.planning.read_context import (
     warn_of_missing_ddl,
 )
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import FORMATS, checked_protocol, decoder_of
 from ticdc_source.sources.choose import telling_schema
 from ticdc_source.sources.record_source import RecordSource
@@ -59,8 +59,7 @@ def stream_options(given: Mapping[str, str]) -> Options:
     options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
     if options.ending_commit_ts == "resolved":
-        msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
-        raise OptionError(msg)
+        raise OptionError("endingCommitTs=resolved is supported only in batch reads: a stream has no end")
     return options
 
 
@@ -72,7 +71,7 @@ def _parsed(given: Mapping[str, str]) -> Options:
     return options
 
 
-def infer_schema(given: Mapping[str, str]) -> pa.Schema:
+def load_schema(given: Mapping[str, str]) -> pa.Schema:
     """Return the read schema that the options ask for, inferred from the messages.
 
     Raises:
@@ -118,13 +117,12 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
     here; the reader refuses those that are invalid for one.
     """
+    batch = True
     try:
         validate(options, streaming=False)
     except OptionError:
         validate(options, streaming=True)
         batch = False
-    else:
-        batch = True
     source, options = telling_schema(options, FORMATS)  # which has connected to nothing
     with source:
         ranges = source.ranges_to_infer_from(batch=batch)
@@ -132,7 +130,6 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
 
 
 def _with_protocol(options: Options, source: RecordSource) -> Options:
-    """Return the options with the protocol, if the source tells it."""
     protocol = source.protocol()
     return options if protocol is None else replace(options, protocol=protocol)
 
@@ -144,16 +141,10 @@ def _as_of_schema(schema: pa.Schema, options: Options) -> Options:
     return replace(options, snapshot_at=max(versions)) if versions else options
 
 
-class BatchPlan(NamedTuple):
-    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers."""
-
-    partitions: list[list[OffsetRange]]
-    context: ReadContext
-    scope: BatchScope
-
-
-def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
+def plan_batch(schema: pa.Schema, options: Options) -> list[Partition]:
     """Resolve the offsets of a batch read; cut large ranges, and pack small ones, into input partitions.
+
+    There is always one, if only without a range: Spark would otherwise read a partition of its own making.
 
     Raises:
         TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
@@ -182,4 +173,4 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         one_watermark=source.is_one_log,
     )
     warn_of_missing_ddl(context, scope, options)
-    return BatchPlan(source.pieces(ranges), context, scope)
+    return [Partition(piece, context, scope) for piece in source.pieces(ranges) or [[]]]

@@ -17,17 +17,33 @@ from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
-from ticdc_source.planning.definition_search import KnownDefinitions
-from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
+from ticdc_source.planning.fetchers import let_search, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.model import Definitions
 
-# Versions of tables never change. Only the workers of protocols whose rows name them keep some.
-_DEFINITIONS = KnownDefinitions()
+_MOST_KNOWN = 10_000  # definitions per topic
+
+
+class _Found(dict[str, Definitions]):
+    """The versions of tables that this worker has found, by topic: it may read the next micro-batch of that topic.
+
+    Versions never change. Those that a read brings along are not kept: they may have only some of the columns.
+    """
+
+    def keep(self, topic: str, definitions: Definitions) -> None:
+        """Keep definitions for the next read of a topic. Above the limit, drop the oldest."""
+        known = self.setdefault(topic, {})
+        known.update(definitions)
+        for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
+            del known[key]
+
+
+_FOUND = _Found()
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Offset ranges to read one after the other, none if there is nothing, and what to know.
+    """Offset ranges to read one after the other, or none, and what the driver knows.
 
     Attributes:
         lags: for each range the number of offsets behind its end when it was planned, if that is known.
@@ -52,9 +68,6 @@ def read_partition(
     """Read an input partition.
 
     Args:
-        partition: what to read.
-        schema: the read schema.
-        options: the options of the read.
         facts: returns which task of Spark this is.
         fresh: whether the task is repeated, and must not meet the same fault again.
 
@@ -67,17 +80,15 @@ def read_partition(
     if context.protocol is None:
         if not _has_records(partition.ranges, options):
             return
-        msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
-        raise SchemaError(msg)
+        raise SchemaError(
+            "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
+        )
     spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
     topics = {each.topic for each in partition.ranges}
-    search = None
-    if spec.decoder.facts.definitions is not None:
-        state.learned.definitions |= _DEFINITIONS.of_topics(topics)
-        search = state.learned.search = definition_search(spec.decoder, options, driver=False)
-    if spec.decoder.facts.lacks_commit_ts:
-        state.learned.previous = previous_rows(spec.decoder, options, driver=False)
+    search = let_search(state.learned, spec.decoder, options, driver=False)
+    for topic in topics:
+        state.learned.definitions = {**_FOUND.get(topic, {}), **state.learned.definitions}
     lines = []
     with task_fetcher(options, context.protocol, fresh=fresh) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
@@ -103,7 +114,9 @@ def read_partition(
             {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
         )
     if search is not None:
-        _DEFINITIONS.add(topics, state.learned.definitions)
+        found = {key: each for key, each in state.learned.definitions.items() if key not in context.definitions}
+        for topic in topics:
+            _FOUND.keep(topic, found)
     if options.metrics_path:
         query, number = facts().get("query"), facts().get("batch")
         name = "batch" if query is None else f"{query}-{number or 0:09d}"
@@ -111,12 +124,12 @@ def read_partition(
 
 
 def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
-    """Return whether ranges have any record with a value: one of markers of transactions has offsets, and no record."""
+    """Whether any record of the ranges has a value: a range of transaction markers has offsets, but no record."""
     with task_fetcher(options, next(iter(PROTOCOLS)), fresh=False) as fetcher:
         return any(any(chunk.values) for each in ranges for chunk in fetcher.fetch(each))
 
 
 def _table_of(spec: ReadSpec, state: ReadState) -> str | None:
-    """Return the one table of a read: that of its rows, else that of the option `tables`; None if it may be several."""
+    """Return the table of the rows, otherwise the one of the option `tables`; None if it may be several."""
     table = (state.table if spec.layout.output in {"changelog", "envelope"} else None) or spec.tables.exact
     return None if table is None else str(table)

@@ -323,7 +323,7 @@ class ContextFinder:
         return context_of_table(inferred, sample)
 
     def _is_of_other_source(self, context: ReadContext) -> bool:
-        """Return whether TiDB told the schema, and messages are read."""
+        """Whether TiDB told the schema, and messages are read."""
         protocol = context.protocol
         return protocol is not None and PROTOCOLS[protocol].facts.of_tables and self._source.protocol() != protocol
 
@@ -357,15 +357,13 @@ def _refuse_other_names(context: ReadContext, protocol: str | None) -> None:
         return
     other = [name for name in (*context.table, *context.columns) if sent_name(name) != name]
     if other:
-        msg = (
+        raise OptionError(
             f"Table {context.table}: {protocol} writes the name {other[0]} as {sent_name(other[0])}, so what TiDB "
             "tells does not fit these messages. Leave 'tidb.url' out, and give 'tableDDL' what SHOW CREATE TABLE prints"
         )
-        raise OptionError(msg)
 
 
 def _warn_of_checksums(protocol: str | None, options: Options) -> None:
-    """Warn if `verifyChecksum` has nothing to verify."""
     if options.verify_checksum != "off" and protocol is not None and not PROTOCOLS[protocol].facts.has_checksums:
         warn(f"Option 'verifyChecksum' has no effect: {protocol} has no checksums; simple and avro have")
 

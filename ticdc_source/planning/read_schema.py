@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, sp
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
 from ticdc_source.protocols.decoding import Decoder
-from ticdc_source.schema.ddl import check_table_ddl, seen_type
+from ticdc_source.schema.ddl import declared_tables, seen_type
 from ticdc_source.schema.model import (
     DEFINITIONS,
     KEY,
@@ -30,19 +30,15 @@ from ticdc_source.schema.model import (
     definitions_as_json,
     versions_as_json,
 )
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 
-class _UncertainType(NamedTuple):
-    """A column whose type the messages do not determine, why, and the type that is used.
+class _Choice(NamedTuple):
+    """The type that a column is read as; if the messages do not determine it, why, and whether DDL could."""
 
-    `ddl_helps` says whether `tableDDL` or DDL events could determine it.
-    """
-
-    column: str
-    why: str
     arrow: pa.DataType
+    why: str = ""
     ddl_helps: bool = True
 
 
@@ -66,18 +62,31 @@ def read_schema(
     """
     hints = parse_hints(options.schema_hints or "")
     _refuse_unknown("schemaHints", hints, table)
-    chosen = None if options.columns is None else [name.lower() for name in options.columns]
-    _refuse_unknown("columns", chosen or (), table)
-    columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
-    doubts: list[_UncertainType] = []
-    data = [
-        _field(column, _asked_type(column, hints, earlier, options), table, decoder.facts.name, options, doubts)
-        for column in columns
-    ]
-    if definitions and data:
-        data[0] = data[0].with_metadata(
-            {**data[0].metadata, DEFINITIONS: definitions_as_json(definitions, table.table)}
-        )
+    wanted = None if options.columns is None else [name.lower() for name in options.columns]
+    _refuse_unknown("columns", wanted or (), table)
+    columns = [column for column in table.columns if wanted is None or column.name.lower() in wanted]
+    data: list[pa.Field] = []
+    doubts: dict[str, _Choice] = {}
+    for column in columns:
+        asked = _asked_type(column, hints, earlier, options)
+        choice = _choice(column, asked, table, options)
+        if choice.why:
+            doubts[column.name] = choice
+        facts = {TABLE: quoted_name(*table.table), PROTOCOL: decoder.facts.name, **column.facts.as_metadata()}
+        if column.type is not None and column.type.is_supported and not column.is_open:
+            facts[MYSQL_TYPE] = str(column.type)
+        if column.key:
+            facts[KEY] = "true"
+        is_users = bool(options.unspecified_decimal) or column.name.lower() in hints
+        if asked is None and column.is_undecided:
+            facts[UNDECIDED] = "true"
+        elif column.has_unstated_precision and pa.types.is_decimal(choice.arrow) and not is_users:
+            facts[UNSTATED_PRECISION] = "true"
+        if len(column.versions) > 1:
+            facts[VERSIONS] = versions_as_json(column.versions)
+        if definitions and not data:
+            facts[DEFINITIONS] = definitions_as_json(definitions, table.table)
+        data.append(pa.field(column.name, choice.arrow, metadata=facts))
     if doubts:
         warn(_doubts_message(table, doubts, options))
     zoneless = [
@@ -93,22 +102,27 @@ def read_schema(
     prefix = options.metadata_column_prefix
     core = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level == "core"]
     extra = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level != "core"]
-    if options.mode == "PERMISSIVE":
-        extra.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
-    if options.rescued_data_column is not None:
-        extra.append(pa.field(options.rescued_data_column, RESCUED_DATA))
+    extra += _set_aside(options)
     _refuse_collisions([*core, *extra], data, options)
     return pa.schema([*core, *data, *extra])
 
 
+def _set_aside(options: Options) -> Iterator[pa.Field]:
+    """Yield the columns that hold what cannot be read, and what the schema lacks."""
+    if options.mode == "PERMISSIVE":
+        yield pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD)
+    if options.rescued_data_column is not None:
+        yield pa.field(options.rescued_data_column, RESCUED_DATA)
+
+
 def column_types(schema: pa.Schema) -> dict[str, str]:
     """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones."""
-    metadata = {field.name: field.metadata or {} for field in schema}
     return {
         field.name.lower(): spark_name(field.type)
         for field in schema
-        if TABLE.encode() in metadata[field.name]
-        and UNDECIDED.encode() not in metadata[field.name]
+        if field.metadata
+        and TABLE.encode() in field.metadata
+        and UNDECIDED.encode() not in field.metadata
         and field.type != VARIANT  # which no hint can name, and is never undecided
     }
 
@@ -136,20 +150,24 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
         for column in metadata
         if column.level != "core" and column.name not in own
     ]
-    if options.mode == "PERMISSIVE":
-        fields.append(pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD))
-    if options.rescued_data_column is not None and row is not None:
-        fields.append(pa.field(options.rescued_data_column, RESCUED_DATA))
-    seen: set[str] = set()
-    for field in fields:
-        if field.name.lower() in seen:
-            msg = (
-                f"outputFormat={options.output_format} has two columns {field.name}: choose another "
-                "'metadataColumnPrefix', 'columnNameOfCorruptRecord' or 'rescuedDataColumn'"
-            )
-            raise OptionError(msg)
-        seen.add(field.name.lower())
+    fields += _set_aside(options)
+    twice = _first_repeated(fields)
+    if twice is not None:
+        raise OptionError(
+            f"outputFormat={options.output_format} has two columns {twice.name}: choose another "
+            "'metadataColumnPrefix', 'columnNameOfCorruptRecord' or 'rescuedDataColumn'"
+        )
     return pa.schema(fields)
+
+
+def _first_repeated(fields: Iterable[pa.Field]) -> pa.Field | None:
+    """Return the first field that has the name of an earlier one, in any case."""
+    names: set[str] = set()
+    for field in fields:
+        if field.name.lower() in names:
+            return field
+        names.add(field.name.lower())
+    return None
 
 
 def check_types(options: Options) -> None:
@@ -158,7 +176,8 @@ def check_types(options: Options) -> None:
     Raises:
         OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
     """
-    check_table_ddl(options.table_ddl)
+    if options.table_ddl:
+        declared_tables(options.table_ddl)
     parse_hints(options.schema_hints or "")
     if options.unspecified_decimal:
         parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
@@ -167,7 +186,7 @@ def check_types(options: Options) -> None:
 def _asked_type(
     column: Column, hints: Mapping[str, pa.DataType], earlier: Mapping[str, str], options: Options
 ) -> pa.DataType | None:
-    """Return the type that somebody else decides for a column; None if its messages do."""
+    """Return the type that an option or an earlier message decides for a column; None if its messages do."""
     name = column.name.lower()
     if name in hints:
         return hints[name]
@@ -179,95 +198,55 @@ def _asked_type(
     return None
 
 
-def _is_users_type(column: Column, options: Options) -> bool:
-    """Return whether an option names the type of a DECIMAL without precision."""
-    return bool(options.unspecified_decimal) or column.name.lower() in parse_hints(options.schema_hints or "")
-
-
-def _field(
-    column: Column,
-    hint: pa.DataType | None,
-    table: TableSchema,
-    protocol: str,
-    options: Options,
-    doubts: list[_UncertainType],
-) -> pa.Field:
-    arrow = _arrow(column, hint, table, options, doubts)
-    metadata = {TABLE: _quoted(table.table), PROTOCOL: protocol}
-    if column.type is not None and column.type.is_supported and not column.is_open:
-        metadata[MYSQL_TYPE] = str(column.type)
-    if column.key:
-        metadata[KEY] = "true"
-    metadata |= column.facts.as_metadata()
-    if hint is None and column.is_undecided:
-        metadata[UNDECIDED] = "true"
-    elif column.has_unstated_precision and pa.types.is_decimal(arrow) and not _is_users_type(column, options):
-        metadata[UNSTATED_PRECISION] = "true"
-    if len(column.versions) > 1:
-        metadata[VERSIONS] = versions_as_json(column.versions)
-    return pa.field(column.name, arrow, metadata=metadata)
-
-
-def _arrow(
-    column: Column, hint: pa.DataType | None, table: TableSchema, options: Options, doubts: list[_UncertainType]
-) -> pa.DataType:
-    """Return the Arrow type of a column; add to `doubts` what the user should decide."""
+def _choice(column: Column, hint: pa.DataType | None, table: TableSchema, options: Options) -> _Choice:
     where = f"Column {column.name} of {table.table}"
     if column.type is None:
-        return _arrow_of_json(column, hint, doubts)
+        if hint is not None:
+            return _Choice(hint)
+        if column.json_type is None:
+            return _Choice(pa.string(), "no type, only NULLs in the sample")
+        return _Choice(column.json_type, "no type, only JSON values")
     if not column.type.is_supported:
         if hint == pa.string():
-            return hint
-        msg = f"{where}: type {column.type} is not supported; {string_hint(column.name)}"
-        raise UnsupportedTypeError(msg)
+            return _Choice(hint)
+        raise UnsupportedTypeError(f"{where}: type {column.type} is not supported; {string_hint(column.name)}")
     natural = column.type.arrow
     if hint is not None:
         if not column.is_readable_as(hint):
             categories = sorted({"string"}.union(*(CONVERSIONS.get(category_of(each), ()) for each in column.readings)))
             allowed = ", ".join(_CATEGORY_NAMES.get(category, category) for category in categories)
-            msg = (
+            raise SchemaError(
                 f"{where}: {seen_type(column)} cannot be read as {spark_name(hint)} without loss; it can be read as "
                 f"{spark_name(natural)}, or as {allowed}: cast it afterwards"
             )
-            raise SchemaError(msg)
-        return hint
+        return _Choice(hint)
     if column.conflict:
         why = "its versions have types of different kinds, and MySQL's text holds all of them"
-        doubts.append(_UncertainType(column.name, why, pa.string(), ddl_helps=False))
-        return pa.string()
+        return _Choice(pa.string(), why, ddl_helps=False)
     if column.type.name == "json" and options.variant_json:
-        return VARIANT
+        return _Choice(VARIANT)
     if _has_several_spark_types(column):
-        doubts.append(_UncertainType(column.name, seen_type(column), natural))
-    elif column.type.is_unspecified and column.type.scale is None:
-        doubts.append(_UncertainType(column.name, "DECIMAL without precision, only NULLs in the sample", natural))
-    elif column.type.is_unspecified and pa.types.is_string(natural):
-        why = "DECIMAL of more than 38 digits, which Spark does not have"
-        doubts.append(_UncertainType(column.name, why, natural, ddl_helps=False))
-    return natural
-
-
-def _arrow_of_json(column: Column, hint: pa.DataType | None, doubts: list[_UncertainType]) -> pa.DataType:
-    if hint is not None:
-        return hint
-    arrow = pa.string() if column.json_type is None else column.json_type
-    why = "no type, only NULLs in the sample" if column.json_type is None else "no type, only JSON values"
-    doubts.append(_UncertainType(column.name, why, arrow))
-    return arrow
+        return _Choice(natural, seen_type(column))
+    if column.type.is_unspecified and column.type.scale is None:
+        return _Choice(natural, "DECIMAL without precision, only NULLs in the sample")
+    if column.type.is_unspecified and pa.types.is_string(natural):
+        return _Choice(natural, "DECIMAL of more than 38 digits, which Spark does not have", ddl_helps=False)
+    return _Choice(natural)
 
 
 # Categories whose names are not those of Spark's types.
 _CATEGORY_NAMES = {"integer": "tinyint to bigint", "interval": "interval day to second", "array": "array<float>"}
 
 
-def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: Options) -> str:
+def _doubts_message(table: TableSchema, doubts: Mapping[str, _Choice], options: Options) -> str:
     """Return the one warning about uncertain column types, with the options that silence it."""
     lines = [f"The messages of {table.table} do not fully say the types of its columns:"]
-    lines += [f"  {doubt.column} is read as {spark_name(doubt.arrow)} ({doubt.why})" for doubt in doubts]
-    if any(doubt.ddl_helps for doubt in doubts):
-        lines.append(f"To give the types, paste what SHOW CREATE TABLE {_named(table)} prints:")
-        lines.append(f'  .option("tableDDL", """CREATE TABLE {_named(table)} (…)""")')
-    hints = [hint_of(doubt.column, doubt.arrow) for doubt in doubts]
+    lines += [f"  {name} is read as {spark_name(doubt.arrow)} ({doubt.why})" for name, doubt in doubts.items()]
+    if any(doubt.ddl_helps for doubt in doubts.values()):
+        name = quoted_name(*filter(None, table.table))
+        lines.append(f"To give the types, paste what SHOW CREATE TABLE {name} prints:")
+        lines.append(f'  .option("tableDDL", """CREATE TABLE {name} (…)""")')
+    hints = [hint_of(name, doubt.arrow) for name, doubt in doubts.items()]
     given = [options.schema_hints] if options.schema_hints else []
     lines.append("To keep these types, or to choose others:")
     hint = json.dumps(", ".join([*given, *hints]), ensure_ascii=False)  # a literal of Python
@@ -285,16 +264,8 @@ def warn_of_zone(table: TableName, columns: Sequence[str], options: Options) -> 
         )
 
 
-def _named(table: TableSchema) -> str:
-    return _quoted(part for part in table.table if part)
-
-
-def _quoted(parts: Iterable[str]) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
-
-
 def _has_several_spark_types(column: Column) -> bool:
-    """Return whether the MySQL types that a column may have map to different Spark types."""
+    """Whether the MySQL types that a column may have map to different Spark types."""
     rows = [TYPES[name] for name in column.behind] if column.is_open else []
     return len({arrow for row in rows for arrow in (row.arrow, row.unsigned) if arrow is not None}) > 1
 
@@ -305,8 +276,9 @@ def _refuse_unknown(option: str, names: Iterable[str] | Mapping[str, object], ta
         if name not in columns:
             near = nearest(name, columns)
             hint = f"; did you mean '{columns[near[0]]}'?" if near else "."
-            msg = f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"Option '{option}': {table.table} has no column '{name}'{hint} It has: {', '.join(columns.values())}"
+            )
 
 
 def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: Options) -> None:
@@ -319,17 +291,14 @@ def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: 
         )
         if name is not None
     }
-    if len(taken) < len(metadata):
-        names = [field.name.lower() for field in metadata]
-        twice = next(name for name in names[::-1] if names.count(name) > 1)
-        msg = f"Option '{own[twice][0]}': {taken[twice]} is a metadata column's name too"
-        raise OptionError(msg)
+    twice = _first_repeated(metadata)
+    if twice is not None:
+        raise OptionError(f"Option '{own[twice.name.lower()][0]}': {twice.name} is a metadata column's name too")
     for field in data:
         if field.name.lower() in taken:
             option, example = own.get(field.name.lower(), ("metadataColumnPrefix", "_ticdc_"))
-            msg = (
+            raise OptionError(
                 f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
                 f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
                 f"'{example}')"
             )
-            raise OptionError(msg)

@@ -1,18 +1,118 @@
-"""Watermarks folded over micro-batches: the resolved ts, and what the next micro-batch must know."""
+"""What watermarks prove: where `endingCommitTs=resolved` ends a batch, and how far a stream is complete.
+
+The newest watermarks tell it, so offset ranges are read in windows from their ends backwards.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ticdc_source.errors import CheckpointError
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.errors import CheckpointError, SchemaError
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition, listed
+from ticdc_source.planning.fetchers import Fetch, windows_from_end
+from ticdc_source.protocols.decoding import Decoder, splits_of
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.ddl_event import ddl_kind
 from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.tso import duration, seconds
+from ticdc_source.schema.tso import duration, of_ms, physical_ms, seconds
 
+_log = logging.getLogger(__name__)
+
+# TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
+# its range does not merely end just behind a DDL event.
+_INACTIVITY = of_ms(60_000)
+_ENDS_TABLE = frozenset({"drop_table", "rename_table", "drop_database"})
+# A watermark lies behind the clock of its record. Records older than the largest watermark by more than this hold no
+# larger one, unless clocks differ by as much. Then an older watermark is used: less is read, but whole transactions.
+CLOCKS_DIFFER_MS = 60_000
 _VERSION = 1
-_LONG_S = 600.0  # seconds
+_LONG_S = 600.0
+
+
+def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> bool:
+    """Whether no earlier record can hold a larger watermark.
+
+    `oldest_ms` is the timestamp of the oldest record that was read; None or -1 if it is not known.
+    """
+    if watermark is None or oldest_ms is None:
+        return False
+    return 0 <= oldest_ms < physical_ms(watermark) - CLOCKS_DIFFER_MS
+
+
+@dataclass
+class _Seen:
+    watermark: int = 0  # 0 for none, as of other commit-ts here
+    last_ddl: int = 0
+    ends: set[int] = field(default_factory=set)  # commit-ts of the DDL that end a table
+
+    def note(self, split: Split) -> None:
+        self.watermark = max([self.watermark, *(mark.ts for mark in split.watermarks)])
+        for event in split.ddl:
+            self.last_ddl = max(self.last_ddl, event.commit_ts or 0)
+            if ddl_kind(event) in _ENDS_TABLE:
+                self.ends.add(event.commit_ts or 0)
+
+
+def resolved_until(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) -> int:
+    """Return the end of a read, exclusive: the smallest, over the topic partitions, of each one's largest watermark.
+
+    A read of everything strictly below it cuts no transaction, because all events up to a watermark are written before
+    it (pingcap/ticdc cmd/kafka-consumer/writer.go, the global watermark). A topic whose tables were all dropped or
+    renamed gets no more watermarks and would hold back all others for ever. It does not count if a DROP or RENAME of a
+    table is the last event that it holds (event_router.go, active topics).
+
+    Raises:
+        SchemaError: a topic partition has no watermark in its range.
+    """
+    seen = {offset_range.topic_partition: _look(offset_range, fetch, decoder) for offset_range in ranges}
+    inactive = _topics_without_watermarks(seen)
+    if inactive and inactive < {topic_partition.topic for topic_partition in seen}:
+        names = ", ".join(sorted(inactive))
+        _log.warning("endingCommitTs=resolved: %s has had no watermark since its last DDL, and is left out", names)
+        seen = {each: facts for each, facts in seen.items() if each.topic not in inactive}
+    marks = {topic_partition: facts.watermark for topic_partition, facts in seen.items()}
+    missing = sorted(topic_partition for topic_partition, mark in marks.items() if not mark)
+    if missing or not marks:
+        need = decoder.facts.watermarks_need
+        advice = "wait for the first one, or widen the range" if need is None else f"TiCDC writes them only with {need}"
+        raise SchemaError(
+            f"endingCommitTs=resolved: no watermark in the range of {listed(missing) or 'the topics'}; {advice}"
+        )
+    slowest = min(marks, key=lambda each: marks[each])
+    _log.info("endingCommitTs=resolved is %d, the watermark of %s", marks[slowest], slowest)
+    return marks[slowest]
+
+
+def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
+    """Read one range backwards until no larger watermark can come; they go back when TiCDC restarts."""
+    seen = _Seen()
+    for window in windows_from_end(offset_range, fetch):
+        oldest: int | None = None
+        for chunk in window:
+            for split in splits_of(decoder, chunk):
+                seen.note(split)
+            if chunk.timestamps and oldest is None:
+                oldest = chunk.timestamps[0]
+        if holds_no_larger_watermark(oldest, seen.watermark):
+            break
+    return seen
+
+
+def _topics_without_watermarks(seen: Mapping[TopicPartition, _Seen]) -> set[str]:
+    """Return the topics without a watermark since the DDL event that ended a table, while other topics went on."""
+    newest = max((facts.watermark for facts in seen.values()), default=0)
+    inactive = set()
+    for topic in {topic_partition.topic for topic_partition in seen}:
+        parts = [facts for topic_partition, facts in seen.items() if topic_partition.topic == topic]
+        last = max(facts.last_ddl for facts in parts)
+        ended = any(last in facts.ends for facts in parts)
+        if ended and all(facts.watermark <= last for facts in parts) and newest > last + _INACTIVITY:
+            inactive.add(topic)
+    return inactive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +120,13 @@ class Progress:
     """What is known after a micro-batch.
 
     Attributes:
-        batch_id: the number of the micro-batch; -1 before the first.
+        batch_id: -1 before the first micro-batch.
         watermarks: the largest watermark of each topic partition that has had a record; None before its first.
         partitions: how many topic partitions the stream reads; None if that is not known.
         resolved_ts: every event up to it, itself included, has been read, from all topic partitions; None while a topic
             partition has had no watermark. It never decreases.
         skipped: the tables that could not be read, and are left out since: the number of the micro-batch, and why.
-        tables: the names of all tables so far.
-        column_types: the types of their columns that messages have shown: by table, by column.
+        column_types: the types that messages have shown: by table, by column.
     """
 
     batch_id: int = -1
@@ -62,14 +161,14 @@ class Progress:
         return replace(self, batch_id=batch_id, watermarks=folded, partitions=total, resolved_ts=resolved)
 
     def without_watermark(self) -> str:
-        """Return why there is no resolved ts yet, for a warning."""
+        """Say why there is no resolved ts yet."""
         if self.partitions is None:
             return "how many topic partitions there are is not known: SyncState(…, partitions=…) says it"
         marks = sum(mark is not None for mark in self.watermarks.values())
         return f"{marks} of {max(self.partitions, len(self.watermarks))} topic partitions have had a watermark"
 
     def laggard(self) -> str | None:
-        """Return which topic partition holds the resolved ts back for long, for a warning; None if none does."""
+        """Say which topic partition has held the resolved ts back for long; None if none has."""
         marks = {topic_partition: mark for topic_partition, mark in self.watermarks.items() if mark is not None}
         if self.resolved_ts is None or not marks:
             return None
@@ -109,8 +208,7 @@ class Progress:
         try:
             saved = loads(text)
             if saved["version"] != _VERSION:
-                msg = f"It has version {saved['version']}, and this release writes version {_VERSION}"
-                raise CheckpointError(msg)
+                raise CheckpointError(f"It has version {saved['version']}, and this release writes version {_VERSION}")
             return cls(
                 batch_id=int(saved["batch_id"]),
                 watermarks={TopicPartition(topic, partition): mark for topic, partition, mark in saved["watermarks"]},
@@ -121,5 +219,4 @@ class Progress:
                 column_types={name: dict(columns) for name, columns in saved.get("column_types", {}).items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"
-            raise CheckpointError(msg) from None
+            raise CheckpointError(f"It is not what a SyncState writes: {type(error).__name__}: {error}") from None

@@ -1,4 +1,4 @@
-"""The wire formats that are read. A new one is a folder of this package and a row of `DECODERS`."""
+"""The supported wire formats. A new one is a module or folder of this package and a row of `DECODERS`."""
 
 from __future__ import annotations
 
@@ -6,41 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
-from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.row_schema import renamed_tables
-from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.avro import Avro
+from ticdc_source.protocols.avro.row_schema import originals_of_sanitized as originals_of_sanitized  # for the planner
+from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
-from ticdc_source.protocols.csv.decoder import CSV
+from ticdc_source.protocols.csv import CSV
+from ticdc_source.protocols.debezium import Debezium
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
-from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.mysql_rows.decoder import MySQLRows
-from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
-from ticdc_source.protocols.simple.decoder import Simple
+from ticdc_source.protocols.mysql_rows import MySQLRows
+from ticdc_source.protocols.open_protocol import OpenProtocol
+from ticdc_source.protocols.simple import Simple
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import WireFormats
 from ticdc_source.sources.storage.file_format import FileSettings
-
-__all__ = [
-    "DECODERS",
-    "FORMATS",
-    "OF_MESSAGES",
-    "PROTOCOLS",
-    "checked_protocol",
-    "decoder_of",
-    "describe_unknown",
-    "detect_protocol",
-    "possible_decoders",
-    "protocol_of",
-    "recognized",
-    "renamed_tables",
-    "with_likely_protocol",
-]
 
 # A record is taken for the first that recognizes it: what looks at the key or the first bytes comes before what looks
 # for members, which may be names of columns too.
@@ -60,7 +44,7 @@ FORMATS = WireFormats(
 
 
 def checked_protocol(options: Options) -> str:
-    """Return the option `protocol` after a check: `auto`, or one of `OF_MESSAGES`.
+    """Return the option `protocol`: `auto`, or one of `OF_MESSAGES`.
 
     Raises:
         OptionError: no protocol has that name.
@@ -77,12 +61,10 @@ def possible_decoders(options: Options) -> list[Decoder]:
 
 
 def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> Decoder:
-    """Return the decoder of a protocol that these options ask for.
+    """Make the decoder of a protocol. Only this module of the package reads options.
 
     Args:
-        protocol: one of `PROTOCOLS`.
-        options: the options. Only this module of the package reads any.
-        reads_files: whether it reads claim-check files. If not, it takes large messages with their key columns only.
+        reads_files: whether it reads claim-check files. If not, large messages have their key columns only.
     """
     most = options.max_message_bytes
     together = min(Compression().max_together, options.max_bytes_per_batch)
@@ -90,17 +72,15 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
     settings = DecoderSettings(
         Compression(options.value_compression, most, together),
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
-        options.verify_checksum,
         RegistrySettings.of(options),
-        options.table_ddl,
         FileSettings.of(options),
-        options.debezium_binary_handling_mode,
+        options,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 
 
 def recognized(key: bytes | None, value: bytes | None) -> str | None:
-    """Return the protocol of a record by its first bytes; None if no protocol recognizes it."""
+    """Return the protocol of a record by its bytes; None if no protocol recognizes it."""
     return next((name for name, decoder in PROTOCOLS.items() if decoder.facts.recognizes(key, value)), None)
 
 
@@ -126,20 +106,20 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
-        msg = f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
-        raise OptionError(msg)
+        raise OptionError(
+            f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
+        )
     if seen:
         return next(iter(seen))
     if unknown is not None:
         where, value = unknown
         reads = f"this version reads {', '.join(OF_MESSAGES)}"
-        msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
-        raise OptionError(msg)
+        raise OptionError(f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})")
     return None
 
 
 def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
-    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it."""
+    """Return the option `protocol`, which is for messages; with `auto`, and for rows of TiDB, the records tell it."""
     of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
     if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
         return options.protocol
@@ -153,10 +133,7 @@ def describe_unknown(value: bytes) -> str:
 
 
 def with_likely_protocol(corrupt: Corrupt, chunk: Chunk, decoder: Decoder) -> Corrupt:
-    """Return a bad record or event, whose error also names the protocol if the record looks like one of another.
-
-    Only bad records are looked at, so that `protocol` costs good ones nothing.
-    """
+    """Name another protocol in the error of a bad record that looks like one."""
     if chunk.failure is not None:
         return corrupt
     key, value = chunk.keys[corrupt.position], chunk.values[corrupt.position]

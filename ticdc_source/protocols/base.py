@@ -1,7 +1,4 @@
-"""The facts of a wire format, what a read learns of its messages (`Learned`), and what decoding returns (`Decoded`).
-
-Facts hold whatever the options say. `decoding.Decoder` has the verbs.
-"""
+"""The facts of a wire format, what a read learns of its messages (`Learned`), and what decoding returns (`Decoded`)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from ticdc_source.schema.table_name import TableName
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
-    from ticdc_source.options.registry import RegistrySettings
+    from ticdc_source.options.logins import RegistrySettings
     from ticdc_source.sources.storage.file_format import FileFormat
 
 
@@ -37,7 +34,7 @@ class Findings:
     """What was found while events were parsed.
 
     Attributes:
-        failures: the errors of events that could not be read, by event. No image of these events is there.
+        failures: the errors of events that could not be read, by event; they have no images.
         suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
@@ -56,16 +53,16 @@ class Decoded(Findings):
     Attributes:
         change_types: per image, an index into `CHANGE_TYPES` (schema/change_order.py); int8.
         events: per image, the index of its event among the table's events; int32.
-        indexes: per image, the index of its event in the message, from 0; int32.
-        columns: per field of the read schema, one array with a value for each image.
+        indexes: per image, the index of its event in the message; int32.
+        columns: per field of the read schema, an array with a value for each image.
         commit_ts: per event, int64; NULL if the event could not be read.
-        start_ts: per event, the start-ts of its transaction; int64, NULL if messages lack it.
-        build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if messages lack it.
-        cluster_id: per event, string; NULL if messages lack it.
-        placed: per event, whether its place in the topic partition orders it among changes with its commit-ts: that is
-            not its own, but that of another row, or a time in its place; bool.
+        start_ts: per event, the start-ts of its transaction; int64.
+        build_ts: per event, when TiCDC encoded it, in ms since the epoch; int64.
+        cluster_id: per event, string.
+        placed: per event, whether its place in the topic partition orders it among changes with its commit-ts, which
+            is not its own but that of another row, or a time; bool.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
-        parsed: number of images that the general path parsed, one by one.
+        parsed: number of images that the general path parsed.
     """
 
     change_types: pa.Array
@@ -93,7 +90,6 @@ class LearnedTable:
         self._kept: object = None
 
     def planned(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
-        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen."""
         planned = self._planned.get((columns, dropped))
         if planned is None:
             planned = self._planned[columns, dropped] = self.plan.for_columns(columns, wire_of, dropped=dropped)
@@ -107,7 +103,7 @@ class LearnedTable:
         return native is not None and self.plan.native_path and not self.plan.documents
 
     def kept(self, of: type[Kept]) -> Kept:
-        """Return what the native path keeps about the table's messages; `of` makes an object that holds nothing."""
+        """Return what the native path keeps about the table's messages, at first what `of` makes."""
         kept = self._kept
         if not isinstance(kept, of):
             kept = self._kept = of()
@@ -115,17 +111,16 @@ class LearnedTable:
 
 
 class Learned:
-    """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
+    """What one read learns of its messages; nothing else keeps any of it.
 
     Attributes:
         native: whether the native path may tell tables apart, if it is there.
-        prefixes: what row messages begin with, in native code; None if nothing was learned there.
+        prefixes: what row messages begin with, in native code.
         numbers: the number that a table has there.
         definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
-        search: looks elsewhere for a version that is not among them, and returns all that it has found; None if there
-            is nowhere to look.
+        search: looks elsewhere for a version that is not among them, and returns all that it finds.
         previous: looks in a topic partition, before an offset, for the last row of a table with a commit-ts, and
-            returns that; None if there is nowhere to look.
+            returns that.
     """
 
     __slots__ = ("_last", "_tables", "definitions", "native", "numbers", "prefixes", "previous", "search")
@@ -141,7 +136,7 @@ class Learned:
         self._last: dict[tuple[TableName, TopicPartition], tuple[int, int | None]] = {}
 
     def commit_ts_before(self, table: TableName, topic_partition: TopicPartition, offset: int) -> int | None:
-        """Return the commit-ts of the last row of a table before an offset that has one; None if nobody knows it."""
+        """Return the commit-ts of the last row of a table before an offset that has one."""
         known = self._last.get((table, topic_partition))
         if known is None or known[0] >= offset:
             found = None if self.previous is None else self.previous(table, topic_partition, offset)
@@ -154,7 +149,6 @@ class Learned:
         self._last[table, topic_partition] = offset, commit_ts
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
-        """Return what was learned of a table; with another plan than before, nothing."""
         learned = self._tables.get(table)
         if learned is None or learned.plan is not plan:
             learned = self._tables[table] = LearnedTable(plan, self)
@@ -184,22 +178,21 @@ class ProtocolFacts:
             enough that the objects made of them die young.
         ddl_partition: the only partition of a topic that gets its DDL events; None if every partition gets a copy
             (docs/wire.md, item 29).
-        watermarks_need: the TiCDC settings without which no watermarks are sent, as an error names them; None if they
-            are always sent (docs/wire.md, item 54).
-        types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
+        watermarks_need: the TiCDC settings without which no watermarks are sent, for errors (docs/wire.md, item 54).
+        types_in_ddl: reads the types that DDL events give in a form of their own, beside the SQL text.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
         lacks_commit_ts: whether deletes may lack a commit-ts: they get that of the row before them
             (`Learned.commit_ts_before`).
-        definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
-            None if rows describe their columns themselves.
-        files: how a storage sink writes it; None if it does not.
-        commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
-        old_rows_need: the TiCDC setting without which updates have no old row; None if they always have it.
+        definitions: returns the versions of tables that DDL and BOOTSTRAP events define; None if rows describe their
+            columns themselves.
+        files: how a storage sink writes it.
+        commit_ts_needs: what writes a commit-ts into rows that lack one, for notices.
+        old_rows_need: the TiCDC setting without which updates have no old row.
         shows_extension: whether a row message of TiCDC, given where schemas are, has what `enable-tidb-extension=true`
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
         of_tables: whether it is what TiDB itself sends of a table's rows.
-        sent_name: what messages call a table or a column; None if by its name.
+        sent_name: what messages call a table or a column, if not by its name.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
     """
 

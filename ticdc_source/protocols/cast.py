@@ -24,11 +24,7 @@ DOCUMENT, KEY_DOCUMENT = "row", "key"
 
 @dataclass(slots=True, kw_only=True)
 class _Cast:
-    """The images of one table's events while they are cast.
-
-    Attributes:
-        rescued: per image, members of the JSON object in the rescued column.
-    """
+    """The images of one table's events while they are cast; `rescued` has JSON members by image."""
 
     images: Images
     events: TableEvents
@@ -46,7 +42,7 @@ class _Cast:
 
 
 def loses_digits(parsed: Parsed, events: TableEvents, plan: Plan) -> bool:
-    """Whether parsed cells may be doubles of numbers that doubles do not hold, where doubles are not wanted."""
+    """Whether cells may be doubles that have lost digits, in columns where doubles are not wanted."""
     doubles = {field.name.lower() for field in plan.fields if pa.types.is_floating(field.arrow)}
     images = parsed.images
     for span in images.spans():
@@ -67,7 +63,7 @@ def _is_double(column: Column) -> bool:
 
 
 def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded:
-    """Turn parsed images into one array per field of the plan. An event with a bad value fails and has no image.
+    """Turn parsed images into one array per field of the plan. An event with a bad value fails and has no images.
 
     Raises:
         SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
@@ -82,13 +78,12 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         try:
             planned = learned.planned(span.columns, wire_of, dropped=_lacks_dropped_columns(span, parsed, plan))
         except SchemaError as error:
-            msg = f"{error} ({events.address(images.events[span.start])})"
-            raise type(error)(msg) from None
+            raise type(error)(f"{error} ({events.address(images.events[span.start])})") from None
         cells_or_absent = images.cells_or_absent(span)
         cells = images.with_nulls(cells_or_absent)
         for column in planned.columns:
             parts[column.field.name].append(_cast(column, cells, span, cast))
-        for name, write in planned.unknown:
+        for name, write in planned.unknown.items():
             for row, (cell, value) in enumerate(zip(cells_or_absent[name], write(cells[name]), strict=True)):
                 if cell is not ABSENT:
                     cast.rescue(span.start + row, name, value)
@@ -104,7 +99,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
 
 
 def _lacks_dropped_columns(span: Span, parsed: Parsed, plan: Plan) -> bool:
-    """Return whether the plan lacks columns of a span that were dropped before TiDB told the others."""
+    """Whether the plan lacks columns of a span that were dropped before TiDB told the others."""
     told_at = plan.told_at
     if told_at is None or not plan.unknown(span.columns):
         return False
@@ -129,7 +124,7 @@ def _concatenated(parts: list[pa.Array]) -> pa.Array:
 
 
 def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _Cast) -> pa.Array:
-    """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it."""
+    """Cast one column of a run. A cell that does not fit is NULL: it is rescued, or its event fails."""
     start, name = span.start, column.source
     if column.run is None or name is None:
         return pa.nulls(span.end - start, column.field.arrow)
@@ -157,8 +152,10 @@ def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _C
     try:
         array = column.run(cells)
     except Exception as error:
-        msg = f"the values from here on do not make a column: {error}"
-        raise DecodeError(msg, cast.events.address(cast.images.events[start], name)) from error
+        raise DecodeError(
+            f"the values from here on do not make a column: {error}",
+            cast.events.address(cast.images.events[start], name),
+        ) from error
     _keep_bytes(column, name, cells, array, start, cast)
     return array
 
@@ -170,8 +167,7 @@ _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 def _keep_bytes(column: PlannedColumn, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
     """Count the texts in which a kernel replaced bytes that are not UTF-8, and rescue their bytes.
 
-    One search through the column's bytes finds U+FFFD. A text may also hold that character itself, so the bytes
-    behind it are compared.
+    One search through the column finds U+FFFD. A text may also hold that character itself, so its bytes are decoded.
     """
     data = array.buffers()[2] if column.raw is not None else None
     if column.raw is None or data is None or _REPLACEMENT_BYTES not in data.to_pybytes():
@@ -191,8 +187,8 @@ def _documents(
 ) -> tuple[dict[str, pa.Array], dict[int, DecodeError]]:
     """Write each image as a JSON object, its members in the message's order of columns, for `outputFormat=event`.
 
-    `kernels.json_documents` says how each type is written. The plan's fields hold what is known of columns beside the
-    messages: labels, precision, and all types of messages that carry none.
+    The plan's fields hold what is known of columns beside the messages: labels, precision, and all types of messages
+    that carry none.
 
     Returns:
         The two columns, and the errors of events with a bad value (whose images are still there).
@@ -228,8 +224,7 @@ def _writer(
         wire, type_ = wire_of(column, field)
         return json_writer(wire, type_, plan.settings)
     except SchemaError as error:
-        msg = f"Column {column.name}: {error} ({events.address(first_event)})"
-        raise type(error)(msg) from None
+        raise type(error)(f"Column {column.name}: {error} ({events.address(first_event)})") from None
 
 
 def _written(
@@ -240,7 +235,7 @@ def _written(
     events: TableEvents,
     failures: dict[int, DecodeError],
 ) -> list[str]:
-    """Write a column's cells, one an image; note the event of each cell that is refused, and write null for it."""
+    """Write a column's cells, one an image; null for a cell that is refused, whose event fails."""
     try:
         return write(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
+from ticdc_source.errors import DecodeError
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import FLOATS, INTEGERS, TYPES, ColumnType
 
@@ -19,7 +21,29 @@ _2_64 = 1 << 64
 _OF_FLOATS = frozenset(name for name, row in TYPES.items() if row.arrow == FLOATS)
 NUMBERED = frozenset({*INTEGERS, "year", "bit", "enum", "set"})  # types of which a number is summed
 CORRUPTED = "TiCDC found that the row does not match its checksum (corrupted=true), and sent it anyway"
-WARN_INSTEAD = "verifyChecksum=warn returns such rows, and counts them"
+_BAD_CELL = (ValueError, TypeError, KeyError, ArithmeticError, struct.error, RecursionError)
+
+
+def verify(event: int, parsed: Parsed, mode: str, check: Callable[[], str | None]) -> None:
+    """Verify the checksum of an event's row. A wrong one is suspect with `mode` `warn`.
+
+    Args:
+        check: returns what is wrong with the row. It raises an error if the row cannot be verified: casting then
+            reports the cell, or the cell stands for several values.
+
+    Raises:
+        DecodeError: the checksum is wrong, and the mode is `fail`.
+    """
+    try:
+        wrong = check()
+    except _BAD_CELL:
+        return
+    parsed.verified += 1
+    if wrong is None:
+        return
+    if mode == "fail":
+        raise DecodeError(f"{wrong}. verifyChecksum=warn returns such rows, and counts them")
+    parsed.suspect[event] = wrong
 
 
 def mismatch(row: str, expected: int, computed: int) -> str:
@@ -36,11 +60,10 @@ def row_checksum(cells: Iterable[tuple[ColumnType, object]]) -> int:
     Raises:
         ValueError, TypeError, ArithmeticError, struct.error, RecursionError: a value is of another kind.
     """
-    return crc32(b"".join(summed(type_, value) for type_, value in cells))
+    return crc32(b"".join(_summed(type_, value) for type_, value in cells))
 
 
-def summed(type_: ColumnType, value: object) -> bytes:
-    """Return the bytes of a value that the checksum is computed of: none for NULL. See `row_checksum`."""
+def _summed(type_: ColumnType, value: object) -> bytes:
     if value is None:
         return b""
     if type_.name in NUMBERED:
@@ -53,8 +76,7 @@ def summed(type_: ColumnType, value: object) -> bytes:
 
 def _text(value: object) -> bytes:
     if not isinstance(value, bytes):
-        msg = f"a value of {type(value).__name__} where bytes are expected"
-        raise TypeError(msg)
+        raise TypeError(f"a value of {type(value).__name__} where bytes are expected")
     return struct.pack("<I", len(value)) + value
 
 

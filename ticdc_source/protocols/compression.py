@@ -1,7 +1,7 @@
 """Compressed messages: TiCDC's `large-message-handle-compression`, which nothing marks (docs/wire.md, items 96, 97).
 
 `snappy` is a raw block, `lz4` is the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression
-of record batches is another thing: `sources.kafka.batches.decompress` undoes that.
+of record batches is another thing: `sources.kafka.cut` undoes that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Compression:
 
     Attributes:
         codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
-        max_together: the number of bytes of decompressed messages that are in memory together, unless one is larger:
-            as many as a chunk has at most.
+        max_bytes: the most bytes of one message.
+        max_together: the most bytes of decompressed messages that are in memory together, unless one alone is larger.
     """
 
     codec: str = "auto"
@@ -36,9 +36,7 @@ class Compression:
     max_together: int = 4 << 20
 
     def decompressed(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, or of a value frame. No more than `max_bytes` are held in memory.
-
-        Text that is not compressed may have more bytes.
+        """Return the JSON text of a value, or of a value frame. Text that is not compressed may exceed `max_bytes`.
 
         Raises:
             DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
@@ -52,11 +50,10 @@ class Compression:
         try:
             import cramjam  # noqa: PLC0415 (only compressed topics need it)
         except ImportError:
-            msg = (
+            raise DecodeError(
                 "the message is compressed (TiCDC's large-message-handle-compression): install cramjam on driver and "
                 "executors (pip install cramjam)"
-            )
-            raise DecodeError(msg) from None
+            ) from None
         try:
             if codec == "snappy":
                 plain = _unpacked(cramjam, value, self.max_bytes)
@@ -67,8 +64,9 @@ class Compression:
         except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
             if guessed:  # it only looked compressed
                 return value
-            msg = f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
-            raise DecodeError(msg) from None
+            raise DecodeError(
+                f"the message is not compressed with {codec} (TiCDC's large-message-handle-compression): {error}"
+            ) from None
         if len(plain) > self.max_bytes:
             del plain  # an error keeps what its frames hold
             raise DecodeError(too_large(self.max_bytes))
@@ -78,8 +76,7 @@ class Compression:
 def _unpacked(cramjam: ModuleType, block: bytes, max_bytes: int) -> bytes:
     length: int = cramjam.snappy.decompress_raw_len(block)  # cramjam allocates that much
     if length > _SNAPPY_MOST * len(block):
-        msg = f"{len(block)} bytes cannot become {length}"
-        raise cramjam.DecompressionError(msg)
+        raise cramjam.DecompressionError(f"{len(block)} bytes cannot become {length}")
     if length > max_bytes:
         raise DecodeError(too_large(max_bytes))
     return bytes(cramjam.snappy.decompress_raw(block))
@@ -93,7 +90,7 @@ def too_large(max_bytes: int) -> str:
 
 
 def looks_compressed(value: bytes) -> bool:
-    """Return whether a value that cannot be read looks compressed. This is for errors; it looks at few bytes only."""
+    """Whether a value that cannot be read looks compressed, for errors; only a few bytes are looked at."""
     return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
 
 

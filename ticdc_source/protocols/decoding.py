@@ -1,4 +1,4 @@
-"""The contract of a wire format's decoder, and decoding as all share it. A new one is a folder, a row of `DECODERS`.
+"""The contract of a wire format's decoder, and the decoding that all share.
 
 Events are parsed one by one, or read by templates, and become columns. A sample of events becomes the description of a
 table: what declarations leave out, values show.
@@ -7,8 +7,10 @@ table: what declarations leave out, values show.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import ClassVar, TypeAlias
 
@@ -17,7 +19,8 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
+from ticdc_source.options.options import Options
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
@@ -43,31 +46,61 @@ _MOST_DIGITS = 20  # of a number with 64 bits
 ReadEvent: TypeAlias = Callable[[int, bytes], None]
 
 
+class ColumnRuns:
+    """The columns of events while they are parsed: made once for consecutive events with the same columns.
+
+    Attributes:
+        version: how many of the plan's boundaries are before the last event.
+    """
+
+    def __init__(self, events: TableEvents, parsed: Parsed, plan: Plan) -> None:
+        self.version = 0
+        self._events, self._parsed, self._boundaries = events, parsed, plan.boundaries()
+        self._columns: tuple[Column, ...] = ()
+        self._last: tuple[object, int] | None = None
+
+    def columns(self, event: int, signature: object, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
+        """Return the columns of an event, whose images can then be added; `make` is called if they may differ.
+
+        Args:
+            event: its index. Its commit-ts is known by now.
+            signature: equal only for events that `make` gives the same columns.
+        """
+        version = 0
+        if self._boundaries:
+            moment = self._events.moment(event, self._parsed.commit_ts[event])
+            version = bisect_left(self._boundaries, moment)
+        if (signature, version) != self._last:
+            columns = make()
+            if version:
+                columns = tuple(replace(column, since=self._boundaries[version - 1]) for column in columns)
+            self.version, self._columns, self._last = version, columns, (signature, version)
+            self._parsed.images.continue_run(columns)
+        return self._columns
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
-        binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
+        options: those of the read, for what needs no form of its own.
     """
 
     compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
-    verify_checksum: str = "off"
     registry: RegistrySettings = field(default_factory=RegistrySettings)
-    table_ddl: str | None = None
     files: FileSettings = field(default_factory=FileSettings)
-    binary_mode: str | None = None
+    options: Options = field(default_factory=partial(Options.of, {}, from_kafka=False), compare=False)
 
 
 @dataclass(frozen=True)
 class Decoder(ABC):
-    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`.
+    """A wire format: a module or a folder of this package, and a row of `protocols.DECODERS`.
 
-    The folder says how messages are split, and how one event is parsed. A decoder has six verbs, of which `split`,
-    `describe` and `decode` are stages of docs/design/0001. It keeps no state: what a read learns of its messages is in
-    one object, `Learned`, which the reader creates and hands to each call.
+    A subclass says how messages are split (`split`, or `_add` for each record) and how one event is parsed (`_reader`).
+    `split`, `describe` and `decode` are stages of docs/design/0001. A decoder keeps no state: what a read learns of its
+    messages is in one object, `Learned`, which the reader creates and hands to each call.
     """
 
     facts: ClassVar[ProtocolFacts]
@@ -78,22 +111,19 @@ class Decoder(ABC):
         """Return what parses one event of a table."""
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        """Choose how a column is read (`plan.WireOf`): by its type, or as the field is wanted if nothing tells it."""
+        """Choose how a column is read (`plan.WireOf`): by its type, or by the field's type if nothing tells it."""
         type_ = column.type or read_field.type_since(column.since) or type_of(read_field.arrow)
         return self.facts.kernels.get(type_.name), type_
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
-        """Return how many files of claim-check storage a record names, without parsing it."""
+        """Count the files of claim-check storage that a record names, without parsing it."""
         return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
-        If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
-        `splits_of`, which returns all.
-
-        Args:
-            wants: which tables are wanted. Row events of the others are only counted.
+        Row events of unwanted tables are only counted. If messages are compressed, the events may be too large
+        together, and `Split.rest` has the later ones: call `splits_of`, which returns all.
         """
         split = Split()
         for position in range(len(chunk)):
@@ -118,13 +148,12 @@ class Decoder(ABC):
     ) -> list[TableSchema]:
         """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
 
-        They are what definitions say, if rows name one; else what messages say, completed by values and by DDL.
+        If rows name a definition, that is what it says; else what messages say, completed by values and by DDL.
 
         Args:
-            ddl: DDL events of any table; those of this one say more about its columns.
+            ddl: DDL events of any table.
             declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
-            learned: what the read has learned so far. With it, events may be left out that say nothing beside the
-                others: the versions, merged, are the same.
+            learned: with it, events that add nothing to others may be left out: the versions, merged, are the same.
         """
         if self.facts.definitions is not None:  # they have all types
             learned = Learned() if learned is None else learned
@@ -138,7 +167,7 @@ class Decoder(ABC):
         return describe_images(events.table, parsed.images, moments, declared)
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Turn a table's events into columns: in native code if possible; else parse them and cast the rows.
+        """Turn a table's events into columns, in native code where possible.
 
         Raises:
             SchemaError: the messages do not fit the plan's fields.
@@ -154,7 +183,7 @@ class Decoder(ABC):
         return self._by_templates(events, learned_table, general) if learned_table.native else general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it.
+        """Return what each event says of its own origin (`ORIGIN`), for `outputFormat=envelope`.
 
         By default messages say nothing, and are no rows of a snapshot: TiCDC sends none.
         """
@@ -173,18 +202,18 @@ class Decoder(ABC):
         return schemas
 
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:  # noqa: ARG002 (values of any kind tell)
-        """Return events whose descriptions, merged, are the description of all: here all of them."""
+        """Return events whose descriptions, merged, are the description of all."""
         return events
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        """Parse events of a sample; see `describe`. A run of images ends where a version that DDL declares ends."""
+        """Parse events of a sample. A run of images ends where a version that DDL declares ends."""
         fields = (ReadField(name, pa.null(), versions=versions) for name, versions in (declared or {}).items())
         return self._parse(events, LearnedTable(Plan(tuple(fields))), parse=parse_exact)
 
     def _parse(
         self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
-        """Parse events one by one. An event that cannot be read is a failure, and has no images."""
+        """Parse events one by one. An event that cannot be read is a failure and has no images."""
         parsed = Parsed.of(len(events), parse, learn)
         images, read = parsed.images, self._reader(events, parsed, learned)
         for event, payload in enumerate(events.payloads):
@@ -200,7 +229,7 @@ class Decoder(ABC):
 def splits_of(
     decoder: Decoder, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None
 ) -> Iterator[Split]:
-    """Yield all events of a chunk, in one piece if they are not too large together; see `Decoder.split`."""
+    """Yield all events of a chunk, in several pieces if they are too large together; see `Decoder.split`."""
     if chunk.failure is not None:
         yield Split(corrupt=[Corrupt(0, 0, DecodeError(chunk.failure, chunk.address(0)))])
         return
@@ -212,25 +241,22 @@ def splits_of(
 
 
 def definitions_in(split: Split, decoder: Decoder) -> Definitions:
-    """Return the versions of tables that the events of a split define; none if rows of the protocol name none."""
+    """Return the versions of tables that the events of a split define."""
     definitions = decoder.facts.definitions
     return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
 
 
-_NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event
-
-
 def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
-    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
+    """Return each event's commit-ts; NULL if it cannot be read. Messages are only parsed if need be."""
     versions = decoder.commit_versions(events)
-    return decoder.decode(events, _NO_COLUMNS).commit_ts if versions.null_count else versions
+    return decoder.decode(events, Plan(())).commit_ts if versions.null_count else versions
 
 
 def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
     """Cut chunks so that one record of each names files of claim-check storage.
 
-    A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
-    thousand such messages are one chunk, and their files would be in memory together.
+    A file is larger than Kafka's limit, which is 10 MiB by default. Its message is a few hundred bytes long: the files
+    of a whole chunk would be in memory together.
     """
     for chunk in chunks:
         start, files = 0, 0
@@ -241,11 +267,6 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
                 start, files = position, 0
             files += more
         yield chunk.part(start, len(chunk)) if start else chunk
-
-
-def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[Moment], version: int) -> tuple[Column, ...]:
-    """Return the columns of messages behind as many of the plan's boundaries as `version` says."""
-    return tuple(replace(column, since=boundaries[version - 1]) for column in columns) if version else columns
 
 
 def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
@@ -260,7 +281,7 @@ def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
 def describe_images(
     table: TableName, images: Images, moments: Sequence[Moment] = (), declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
-    """Return one schema for each run of images, completed by what values show and by what DDL declares."""
+    """Return a schema for each run of images, completed by what values show and by what DDL declares."""
     return [
         TableSchema(
             table,
@@ -305,7 +326,7 @@ def _is_wide(cell: object) -> bool:
 
 
 def _observed_decimal(type_: ColumnType, cells: Sequence[object]) -> ColumnType:
-    """Return the type with the scale of a sample: MySQL prints every value with the declared scale."""
+    """Add the digits of a sample: MySQL prints every value with the declared scale."""
     texts = [cell.lstrip("-") for cell in cells if isinstance(cell, str)]
     if not texts:
         return type_

@@ -25,9 +25,8 @@ class TableEvents:
 
     Attributes:
         positions: the position of each event's record in the chunk; a range if each record is one of these events.
-        indexes: the index of each event in its message, from 0.
+        indexes: the index of each event in its message.
         payloads: the bytes of each event; `Binaries` if each is the whole value of a record.
-        event_keys: what splitting learned of each event (`EventKey`).
     """
 
     chunk: Chunk
@@ -44,7 +43,7 @@ class TableEvents:
     def of_records(
         cls, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes]
     ) -> TableEvents:
-        """Return the events of records that are one event each."""
+        """Make the events of records that are one event each."""
         count = len(payloads)
         kept_positions = range(count) if count == len(chunk) else list(positions)
         kept = payloads if isinstance(payloads, Binaries) else list(payloads)
@@ -76,7 +75,6 @@ class TableEvents:
         return pa.array(self.payloads, pa.binary())
 
     def moment(self, event: int, commit_ts: int | None) -> Moment:
-        """Return when an event of a commit-ts happened, given its index among these."""
         return Moment(commit_ts or 0, *self.chunk.place(self.positions[event]))
 
     def address(self, event: int, column: str | None = None) -> Address:
@@ -97,7 +95,7 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEvent:
-    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition."""
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent earlier to this topic partition."""
 
     position: int
     index: int
@@ -111,8 +109,7 @@ class Corrupt:
     """An event, or a whole record, that cannot be read.
 
     Attributes:
-        bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both;
-            None if its own row has them.
+        bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both.
     """
 
     position: int
@@ -127,12 +124,11 @@ class Split:
 
     Attributes:
         tables: the row events by table, in the order of their first events.
-        bootstraps: what TiCDC sends again and again to define a table, in order. It changes nothing, and has no
-            commit-ts.
+        bootstraps: what TiCDC repeats to define a table. It changes nothing and has no commit-ts.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
-        lost_deletes: the number of records that say that some row was deleted, and not which one.
+        lost_deletes: the number of records that say that some row was deleted, but not which one.
         others: the number of row events of tables that are not wanted.
-        unpacked: the number of bytes that its events have and the chunk has not: those of decompressed messages.
+        unpacked: the number of bytes of decompressed messages.
         rest: the other events of the chunk, if all together would be too large.
     """
 
@@ -147,6 +143,12 @@ class Split:
     unpacked: int = 0
     rest: Iterator[Split] = field(default_factory=lambda: iter(()))
 
+    @classmethod
+    def of_parts(cls, parts: Iterator[Split]) -> Split:
+        split = next(parts)
+        split.rest = parts
+        return split
+
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
         table_events = self.tables.get(table)
         if table_events is None:
@@ -158,7 +160,7 @@ class Split:
             self.others += len(self.tables.pop(table))
 
     def with_selected(self, selected: Mapping[TableName, TableEvents], start: int, end: int) -> Split:
-        """Add row events that were selected by table, of the records at the positions `[start, end)`."""
+        """Add those row events that are of the records at the positions `[start, end)`."""
         for table, events in selected.items():
             first, after = (bisect_left(events.positions, position) for position in (start, end))
             if first == after:

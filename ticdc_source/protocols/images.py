@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -28,11 +28,7 @@ _MAIN_IMAGE = {"insert": INSERT, "update": UPDATE_POSTIMAGE, "delete": DELETE}
 
 
 class Span(NamedTuple):
-    """Consecutive images with the same columns.
-
-    Attributes:
-        end: the index after the last one.
-    """
+    """Consecutive images with the same columns, up to the exclusive `end`."""
 
     start: int
     end: int
@@ -40,14 +36,14 @@ class Span(NamedTuple):
 
 
 class _Absent:
-    """What stands for the cell of a column that a row lacks: only a document shows that it is not NULL."""
+    """The cell of a column that a row lacks. Only documents tell it from NULL."""
 
 
 ABSENT = _Absent()
 
 
 def with_old_columns(row: Row, old: object) -> Row:
-    """Return a row, and behind it the columns that only its old row has."""
+    """Append the columns that only the old row has."""
     if type(old) is not dict or old.keys() <= row.keys():
         return row
     return {**row, **{name: cell for name, cell in old.items() if name not in row}}
@@ -56,12 +52,12 @@ def with_old_columns(row: Row, old: object) -> Row:
 class Images:
     """The parsed row images of one table's events: parallel lists, in the order of the events.
 
-    Each row is stored as a tuple of cells. Its dict is freed at once, while it is still in the processor's cache.
+    Each row is stored as a tuple of cells, so that its dict is freed while it is still in the processor's cache.
     `continue_run` is called before the first `add`.
 
     Attributes:
         rows: per image, a cell for each column of its run; `ABSENT` for a column that the row lacks.
-        runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
+        runs: consecutive images with the same columns: (index of the first image, columns).
     """
 
     __slots__ = ("_cells_of", "_has_absent", "change_types", "events", "indexes", "rows", "runs")
@@ -83,7 +79,6 @@ class Images:
             row: the new row; the deleted one of a delete.
             old: of an update, its old row, if the message has it. The columns that it lacks have the values of the new
                 row (docs/wire.md, item 11).
-            plan: says which operations to keep, and whether to keep preimages.
         """
         if operation not in plan.operations:
             return
@@ -107,7 +102,6 @@ class Images:
         self.rows.append(cells)
 
     def _cells_that_are_there(self, row: Row, rest: Row) -> tuple[Any, ...]:
-        """Return the cells of a row that lacks columns of its run."""
         if type(row) is not dict:
             _no_row(row)
         cells = tuple((row if column.name in row else rest).get(column.name, ABSENT) for column in self.runs[-1][1])
@@ -115,7 +109,7 @@ class Images:
         return cells
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` images only: the others came from an event that cannot be read."""
+        """Keep the first `count` images: the others came from an event that cannot be read."""
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 
@@ -137,19 +131,18 @@ class Images:
         return self.with_nulls(self.cells_or_absent(span))
 
     def with_nulls(self, cells: dict[str, Sequence[Any]]) -> dict[str, Cells]:
-        """Return what `cells_or_absent` has returned with None in place of `ABSENT`."""
         if not self._has_absent:
             return cells
         return {name: [None if cell is ABSENT else cell for cell in each] for name, each in cells.items()}
 
     def cells_or_absent(self, span: Span) -> dict[str, Sequence[Any]]:
-        """Return the cells of a run's rows by the name of their column; `ABSENT` for a column that a row lacks."""
+        """Return the cells of a run by column name; `ABSENT` for columns that a row lacks."""
         names = [column.name for column in span.columns]
         return dict(zip(names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
 
 
 def _getter(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
-    """Return what takes the cells with these names out of a row, and raises KeyError or TypeError if it cannot."""
+    """Like `itemgetter`, but always for tuples."""
     if len(names) > 1:
         return itemgetter(*names)
 
@@ -160,8 +153,7 @@ def _getter(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
 
 
 def _no_row(row: object) -> NoReturn:
-    msg = f"a row that is {row!r:.40} and not a JSON object"
-    raise TypeError(msg)
+    raise TypeError(f"a row that is {row!r:.40} and not a JSON object")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,11 +161,8 @@ class Parsed(Findings):
     """What is parsed of one table's events so far.
 
     Attributes:
-        commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
-        placed: per event, as in `Decoded`; False until the event is parsed.
-        stated: the rows whose checksums are to be verified; the decoder knows their type.
-        parse: parses a JSON message.
-        learn: takes the template of each event; None if nobody wants them.
+        commit_ts, start_ts, build_ts, cluster_id, placed: per event, as in `Decoded`; None or False at first.
+        learn: takes the template of each event, if anyone wants them.
     """
 
     images: Images
@@ -182,7 +171,6 @@ class Parsed(Findings):
     build_ts: list[int | None]
     cluster_id: list[str | None]
     placed: list[bool]
-    stated: list[Any] = field(default_factory=list)
     parse: Parse = parse_object
     learn: KeepTemplate | None = None
 

@@ -1,7 +1,7 @@
-"""Messages that were too large for Kafka: they name a file in claim-check storage, or have their key columns only.
+"""Messages that were too large for Kafka (docs/wire.md, items 92 to 95).
 
 With TiCDC's `large-message-handle-option=claim-check` a message has the key columns and the address of a file with the
-whole message. With `handle-key-only` it has the key columns and nothing else (docs/wire.md, items 92 to 95).
+whole message. With `handle-key-only` it has the key columns and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, failure_detail, text
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
+from ticdc_source.sources.storage.files import check_regular, redacted, why_unreadable
 
 Event = TypeVar("Event")
 
@@ -31,7 +31,7 @@ _WRAPPER = frozenset({"key", "value"})
 
 @dataclass(frozen=True)
 class LargeMessages:
-    """How large messages are read. It holds options only, so it can be pickled for the workers.
+    """How large messages are read: the options.
 
     Attributes:
         location: the option `claimCheckLocation`.
@@ -60,11 +60,10 @@ class LargeMessages:
             return event
         if address or key_only:
             if self.on_key_only == "fail":
-                msg = (
+                raise DecodeError(
                     "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): "
                     "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
                 )
-                raise DecodeError(msg)
             if address:
                 parsed.claimed += 1
             else:
@@ -74,7 +73,7 @@ class LargeMessages:
     def whole_message(
         self, message: JSONObject, marks_of: Callable[[JSONObject], Marks], parse: Parse, parsed: Parsed
     ) -> JSONObject:
-        """Return the whole message for a large one in JSON; itself if the key columns are all there is."""
+        """Return the whole message for a large one in JSON; the message if its key columns are all there is."""
         marks = marks_of(message)
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
@@ -88,32 +87,29 @@ class LargeMessages:
     def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
 
-        Only the base name of the address is used, as TiCDC's own consumer does. Where the reader finds the storage,
-        and with which credentials, is the reader's setting.
+        Only the base name of the address counts, as in TiCDC's own consumer: where the reader finds the storage is the
+        reader's setting.
 
         Args:
-            address: the address that the message holds: a URL of TiCDC's.
-            parse: returns the event in the whole message, given its Kafka key and value. The key is None if the file
-                has none. The value may be compressed.
+            address: TiCDC's URL of the file.
+            parse: returns the event in the whole message, given its Kafka key, if the file has one, and its value,
+                which may be compressed.
         """
         address = text(address)
         if self.location is None:
-            msg = (
+            raise DecodeError(
                 f"the row lies in claim-check storage ({redacted(address)}; TiCDC's large-message-handle-option="
                 "claim-check): set 'claimCheckLocation' to the folder of these files, a path or a URL of fsspec"
             )
-            raise DecodeError(msg)
         name = address.rsplit("/", 1)[-1]
         if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
             shown = redacted(address)
             shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[:100]}…{shown[-100:]}"
-            msg = f"the claim-check location {shown!r} does not end in the name of a file"
-            raise DecodeError(msg)
+            raise DecodeError(f"the claim-check location {shown!r} does not end in the name of a file")
         data = _read(self.location, name, _file_bytes(self.max_bytes))
         file = f"the claim-check file {name} in {redacted(self.location)}"
         if len(data) > _file_bytes(self.max_bytes):
-            msg = f"{file}: {too_large(self.max_bytes)}"
-            raise DecodeError(msg)
+            raise DecodeError(f"{file}: {too_large(self.max_bytes)}")
         try:
             key, value = _unwrapped(data)
             del data  # it may be as large as the message
@@ -122,16 +118,11 @@ class LargeMessages:
             return parse(key, value)
         except MALFORMED as error:
             reason = error.reason if isinstance(error, DecodeError) else failure_detail(error)
-            msg = f"{file} is not the message: {reason}"
-            raise DecodeError(msg) from None
+            raise DecodeError(f"{file} is not the message: {reason}") from None
 
 
 class Marks(NamedTuple):
-    """What a JSON message says of its size.
-
-    Attributes:
-        address: the address of its claim-check file; None or empty if it has none.
-    """
+    """What a JSON message says of its size, and which event it is; a message has one of the first two, or neither."""
 
     address: object
     key_only: object
@@ -145,28 +136,25 @@ def check_claimed(identity: Sequence[object], expected: Sequence[object], *, lar
         ValueError: the file does not hold the whole of that event.
     """
     if identity != expected:
-        msg = "it holds another event than the message says"
-        raise ValueError(msg)
+        raise ValueError("it holds another event than the message says")
     if large:
-        msg = "the row is not there either"
-        raise ValueError(msg)
+        raise ValueError("the row is not there either")
 
 
 def _file_bytes(max_bytes: int) -> int:
-    """Return the size of the largest file that holds a message of `max_bytes`: in base64, and beside its key."""
+    """Return the size of the largest file with a message of `max_bytes`, in base64 and beside its key."""
     return max_bytes * 4 // 3 + _MARGIN
 
 
 def _read(location: str, name: str, most: int) -> bytes:
-    """Return the first bytes of a file, `most` and one more."""
+    """Return the first bytes of a file, one more than `most`."""
     try:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
-        msg = (
+        raise ClaimCheckUnavailableError(
             "the row lies in claim-check storage: install fsspec on driver and executors "
             '(pip install "ticdc-source[large-messages]", or pip install fsspec)'
-        )
-        raise ClaimCheckUnavailableError(msg) from None
+        ) from None
     file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
@@ -174,18 +162,17 @@ def _read(location: str, name: str, most: int) -> bytes:
         with storage.open(f"{folder.rstrip('/')}/{name}", "rb") as opened:
             return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        msg = f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
-        raise DecodeError(msg) from None
+        raise DecodeError(
+            f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
+        ) from None
     except Exception as error:  # noqa: BLE001 (storages may raise anything)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            msg = f"no {file}: its name is too long for that storage"
-            raise DecodeError(msg) from None
-        msg = f"{file} cannot be read: {why_unreadable(error)}"
-        raise ClaimCheckUnavailableError(msg) from None
+            raise DecodeError(f"no {file}: its name is too long for that storage") from None
+        raise ClaimCheckUnavailableError(f"{file} cannot be read: {why_unreadable(error)}") from None
 
 
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
-    """Return key and value of a file: a JSON object of both in base64, or only the value with claim-check-raw-value."""
+    """Return key and value in a file: a JSON object of both in base64, or the value with claim-check-raw-value."""
     if data[:1] == b"{":
         try:
             message = loads(data)
@@ -197,6 +184,5 @@ def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
             key, value = message["key"], message["value"]
             return None if key is None else strings.base64_bytes(key), strings.base64_bytes(value)
     if not data:
-        msg = "it is empty"
-        raise ValueError(msg)
+        raise ValueError("it is empty")
     return None, data

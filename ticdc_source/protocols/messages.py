@@ -35,9 +35,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(payload: bytes) -> object:
-    r"""Parse one JSON document. The last one of repeated members counts (docs/wire.md, item 12).
+    r"""Parse one JSON document; numbers are as orjson has them. The last of repeated members counts.
 
-    TiCDC writes bytes of text columns that are not UTF-8 as they are (docs/wire.md, item 13). orjson refuses them, and
+    TiCDC writes text bytes that are not UTF-8 as they are (docs/wire.md, items 12 and 13). orjson refuses them, and
     lone surrogates in \u escapes. Python's parser keeps both as lone surrogates (PEP 383), and the kernels of texts
     treat them as `invalidUtf8` says.
 
@@ -50,8 +50,7 @@ def parse_json(payload: bytes) -> object:
         try:
             return _parse_slowly(payload)
         except ValueError:
-            msg = f"the JSON is broken: {error}{_guess(payload)}"
-            raise ValueError(msg) from None
+            raise ValueError(f"the JSON is broken: {error}{_guess(payload)}") from None
 
 
 def _parse_slowly(payload: bytes) -> object:
@@ -60,13 +59,10 @@ def _parse_slowly(payload: bytes) -> object:
 
 
 def parse_exact_json(payload: bytes) -> object:
-    """Parse one JSON document as `parse_json`; a number that a double does not hold keeps its digits.
+    """Like `parse_json`, but numbers that a double does not hold keep their digits.
 
-    Integers are int, whatever their size. Another number is a float if the float's shortest text is that number, and
-    else a Decimal.
-
-    Raises:
-        ValueError: the bytes are not JSON.
+    Integers are int, whatever their size. Any other number is a float if the float's shortest text is that number, else
+    a Decimal.
     """
     parsed = parse_json(payload)
     return _parse_slowly(payload) if _has_long_number(payload) and not _are_held(payload) else parsed
@@ -109,14 +105,12 @@ def _number(written: str) -> float | Decimal:
     try:
         return float(written) if _is_held(written) else Decimal(written)
     except ArithmeticError:
-        msg = f"the exponent of {written:.40}"
-        raise ValueError(msg) from None
+        raise ValueError(f"the exponent of {written:.40}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python's parser takes for JSON."""
-    msg = f"{name} is not JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{name} is not JSON")
 
 
 def _guess(payload: bytes) -> str:
@@ -128,36 +122,27 @@ def _guess(payload: bytes) -> str:
 
 
 def parse_object(payload: bytes) -> JSONObject:
-    """Parse one JSON object; numbers are as orjson has them.
+    """Parse one JSON object as `parse_json`.
 
     Raises:
         ValueError: the bytes are not JSON, or not an object.
     """
-    try:
-        parsed = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        parsed = parse_json(payload)
-    return _object(parsed)
+    return _object(parse_json(payload))
 
 
 def parse_exact(payload: bytes) -> JSONObject:
-    """Parse one JSON object as `parse_exact_json`.
-
-    Raises:
-        ValueError: the bytes are not JSON, or not an object.
-    """
+    """Parse one JSON object as `parse_exact_json`; see `parse_object`."""
     return _object(parse_exact_json(payload))
 
 
 def _object(parsed: object) -> JSONObject:
     if type(parsed) is not dict:
-        msg = f"a JSON {type(parsed).__name__} where an object is expected"
-        raise ValueError(msg)
+        raise ValueError(f"a JSON {type(parsed).__name__} where an object is expected")
     return parsed
 
 
 def exact(value: object) -> tuple[bytes, object]:
-    """Return what is equal only for equal JSON values of equal types: to Python, 1, 1.0 and True are equal.
+    """Return what is equal only for equal JSON values of equal types. To Python, 1, 1.0 and True are equal.
 
     The bytes alone would not do: a Decimal is text there.
     """
@@ -168,20 +153,19 @@ def exact(value: object) -> tuple[bytes, object]:
 
 
 def tso(value: object) -> int:
-    """Return a commit-ts or watermark.
+    """Check a commit-ts or watermark.
 
     Raises:
         TypeError: it is not a JSON integer.
-        ValueError: it is not a TSO, which is positive and has 63 bits.
+        ValueError: it is not a TSO, which is not negative and has 63 bits.
     """
     if type(value) is int and 0 <= value < _2_63:
         return value
-    msg = f"a timestamp {value!r}"
-    raise (ValueError if type(value) is int else TypeError)(msg)
+    raise (ValueError if type(value) is int else TypeError)(f"a timestamp {value!r}")
 
 
 def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
-    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True."""
+    """Return a commit-ts and False; if there is none, a lower bound made of the event's time in ms, and True."""
     if commit_ts is not None:
         return tso(commit_ts), False
     event_time = milliseconds(time)
@@ -189,7 +173,7 @@ def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool
 
 
 def milliseconds(value: object) -> int | None:
-    """Return a wall-clock time in ms since the epoch; None for null and for 0, which stands for no time.
+    """Check a wall-clock time in ms since the epoch; null and 0 stand for none.
 
     Raises:
         TypeError: it is not a JSON integer.
@@ -199,12 +183,11 @@ def milliseconds(value: object) -> int | None:
         return value
     if not value:
         return None
-    msg = f"a time {value!r}"
-    raise (ValueError if type(value) is int else TypeError)(msg)
+    raise (ValueError if type(value) is int else TypeError)(f"a time {value!r}")
 
 
 def whole_number(value: object) -> int | None:
-    """Return a length or a scale; None for null and for -1, TiDB's number for one that was not given.
+    """Check a length or a scale; null and TiDB's -1 stand for none.
 
     Raises:
         TypeError: it is not a JSON integer.
@@ -212,33 +195,30 @@ def whole_number(value: object) -> int | None:
     if value is None or value == -1:
         return None
     if type(value) is not int:
-        msg = f"a length {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a length {value!r}")
     return value
 
 
 def text(value: object) -> str:
-    """Return a name.
+    """Check a name.
 
     Raises:
         TypeError: it is not a JSON string.
-        ValueError: it is not UTF-8 (a lone surrogate stands for a byte that is not).
+        ValueError: it is not UTF-8.
     """
     if type(value) is not str:
-        msg = f"{value!r} where a name is expected"
-        raise TypeError(msg)
+        raise TypeError(f"{value!r} where a name is expected")
     if not value.isascii():
         value.encode()
     return value
 
 
 def table_name(database: object, table: object) -> TableName:
-    """Return the table with these names; None stands for an empty name."""
     return TableName(text("" if database is None else database), text("" if table is None else table))
 
 
 def readable(value: object) -> str:
-    """Return a text that only people read, such as SQL; U+FFFD stands for each byte that is not UTF-8."""
+    """Make text that only people read, such as SQL, valid: U+FFFD stands for each byte that is not UTF-8."""
     return _SURROGATE.sub("\ufffd", str(value))
 
 
@@ -247,18 +227,18 @@ _TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
 
 
 def written_name(name: str) -> bytes:
-    """Return a name as TiCDC writes it in JSON: Go escapes what is markup in HTML (encoding/json, HTMLEscape)."""
+    """Write a name as TiCDC does in JSON: Go escapes what is markup in HTML (encoding/json, HTMLEscape)."""
     return _TO_ESCAPE.sub(lambda mark: _ESCAPED[mark[0]], orjson.dumps(name).decode()).encode()
 
 
 def failure_detail(error: Exception) -> str:
-    """Return what an error of `MALFORMED` says, in one line."""
+    """Describe an error of `MALFORMED` in one line."""
     detail = f"no member {error}" if isinstance(error, KeyError) else str(error)
     return detail.splitlines()[0] if detail else type(error).__name__
 
 
 def message_of_schema_file(message_of: Callable[[JSONObject], bytes | None]) -> Callable[[bytes], bytes | None]:
-    """Return `FileFormat.of_schema`, given what makes a message of the parsed JSON of a schema file."""
+    """Make `FileFormat.of_schema` from what turns the parsed JSON of a schema file into a message."""
 
     def of_schema(data: bytes) -> bytes | None:
         try:

@@ -20,7 +20,7 @@ from ticdc_source.schema.types import ColumnType
 
 _log = logging.getLogger(__name__)
 
-# Chooses how a column of the messages is read as a field of the read schema: how it is written, and its type.
+# Chooses how a column of the messages is written, and as which type, given the field of the read schema.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
 
 
@@ -30,9 +30,8 @@ class PlannedColumn:
 
     Attributes:
         source: the column's name in the messages; None if they lack it.
-        raw: the kernel that returns the bytes behind a text; None if the column is no text.
-        arrays: the type of the arrays that `run` takes as well as cells; None if it takes cells only.
-        cast: what gives the same in native code; None if nothing does.
+        raw: the kernel that returns the bytes behind a text.
+        arrays, cast: as in `kernels.wire.Reading`.
     """
 
     field: ReadField
@@ -44,18 +43,16 @@ class PlannedColumn:
     cast: Cast | None = None
 
 
-class UnknownColumn(NamedTuple):
-    """A column that no field of the read schema holds, and what writes its values as JSON."""
-
-    source: str
-    run: JSONWriter
-
-
 class PlannedVersion(NamedTuple):
-    """How one version of a table is read: each field of the read schema, and the columns that are rescued whole."""
+    """How one version of a table is read.
+
+    Attributes:
+        columns: one for each field of the read schema.
+        unknown: columns that no field holds, by their name in the messages, with what writes their values as JSON.
+    """
 
     columns: tuple[PlannedColumn, ...]
-    unknown: tuple[UnknownColumn, ...]
+    unknown: dict[str, JSONWriter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +62,14 @@ class Plan:
     Attributes:
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
-        told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, which were dropped.
+        told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, dropped since.
         others: what is known of columns that are not among the fields, for those that are rescued.
-        rescued: the name of the rescued column; None if the read schema has none.
+        rescued: the name of the rescued column.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
             errors.
         documents: whether whole rows are wanted as JSON documents (`cast.cast_images`) and not the columns of
             `fields`, which then only hold what is known of some columns.
-        build_ts: whether the times when messages were encoded are wanted; if not, they may be left out.
-        native_path: whether decoders may take the native path, which gives the same as the general path.
+        native_path: whether decoders may take the native path, which gives the same rows.
     """
 
     fields: tuple[ReadField, ...]
@@ -87,11 +83,10 @@ class Plan:
     rescued: str | None = None
     rescue: bool = False
     documents: bool = False
-    build_ts: bool = True
     native_path: bool = True
 
     def boundaries(self) -> list[Moment]:
-        """Return, ascending, the moments of DDL at which columns change in a way that messages may not show."""
+        """Return, ascending, the moments of DDL whose effects on columns messages may not show."""
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def unknown(self, columns: tuple[Column, ...]) -> list[Column]:
@@ -99,7 +94,7 @@ class Plan:
         return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
 
     def _warn_of_dropped(self, unknown: list[Column], columns: tuple[Column, ...]) -> None:
-        """Warn of values that are left out, which may be those of a column that was renamed, and is NULL then."""
+        """Warn of values that are left out: a column that was renamed is NULL then."""
         present = {column.name.lower() for column in columns}
         absent = [item.name for item in self.fields if item.name.lower() not in present]
         _log.warning(
@@ -113,7 +108,7 @@ class Plan:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
 
         Args:
-            dropped: whether unknown columns were dropped, and are left out.
+            dropped: whether unknown columns are left out, as TiDB has dropped them.
 
         Raises:
             SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued; or Spark
@@ -134,16 +129,8 @@ class Plan:
             if column.source is None and column.field.name.lower() in by_name
         ]
         others = {item.name.lower(): item for item in self.others}
-        return PlannedVersion(
-            planned,
-            tuple(
-                UnknownColumn(
-                    column.name,
-                    self._json(column, others.get(column.name.lower()) or ReadField(column.name, pa.string()), wire_of),
-                )
-                for column in unknown
-            ),
-        )
+        fields = {each.name: others.get(each.name.lower()) or ReadField(each.name, pa.string()) for each in unknown}
+        return PlannedVersion(planned, {each.name: self._json(each, fields[each.name], wire_of) for each in unknown})
 
     def _plan_field(self, read_field: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
         if column is None:
@@ -164,8 +151,9 @@ class Plan:
         except SchemaError as error:
             if rescued:
                 return PlannedColumn(field=read_field)
-            msg = f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
-            raise type(error)(msg) from None
+            raise type(error)(
+                f"Column {column.name}: {error}. {string_hint(column.name, user_schema=read_field.user_schema)}"
+            ) from None
 
     def _json(self, column: Column, read_field: ReadField, wire_of: WireOf) -> JSONWriter:
         wire, type_ = wire_of(column, read_field)
@@ -173,7 +161,7 @@ class Plan:
 
 
 def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel | None:
-    """Make the kernel that returns the bytes behind a column read as string; None if the column is no text."""
+    """Make the kernel that returns the bytes behind a column read as string."""
     if wire is None or target != pa.string():
         return None
     if wire.raw is not None:

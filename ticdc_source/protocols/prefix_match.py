@@ -1,8 +1,8 @@
 """Decoders of JSON messages of one event each: the first bytes of a row message identify its table, without a parse.
 
 A protocol gives a pattern for what its row messages begin with. The pattern matches each byte in one way only, whatever
-follows. A message that begins with the bytes of an earlier match would therefore be matched alike, and comparing bytes
-is enough. On the native path, one call does so for many messages.
+follows, so a message that begins with the bytes of an earlier match would match alike, and comparing bytes is enough.
+On the native path, one call does so for many messages.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _SAMPLE = 64  # messages whose prefixes are learned before the others are compar
 class PrefixMatch:
     """What the row messages of a protocol begin with, as TiCDC writes them.
 
-    Messages that it does not match are parsed: names with escapes, the member order of other producers, DDL,
-    watermarks.
+    Other messages are parsed: names with escapes, the member order of other producers, DDL, watermarks.
     """
 
     __slots__ = ("_marker", "_pattern")
@@ -46,9 +45,9 @@ class PrefixMatch:
 
         Args:
             pattern: matches the beginning of a row message, up to the quote and the comma behind its operation. Its
-                groups are the database, the table and the operation. It must match each byte in one way only, and no
-                text in it may hold a quote. Where it has a number that is the value of a member, any digits match.
-            marker: what stands before the operation, and nowhere before that.
+                groups are the database, the table and the operation. It must match each byte in one way only, no text
+                in it may hold a quote, and a number that is the value of a member may have any digits.
+            marker: what stands before the operation, and nowhere earlier.
         """
         self._pattern, self._marker = re.compile(pattern), marker
 
@@ -64,34 +63,28 @@ class PrefixMatch:
             the indexes of the row messages of each wanted table; those of the messages whose prefix does not identify
             the table; the number of row messages of other tables.
         """
-        rest: Sequence[int] = ()
-        others = 0
-        tables: dict[TableName, Sequence[int]] = {}
         if native is not None and learned is not None and learned.native:
-            codes, names = self._codes(native, messages, learned)
-            for number, count in zip(*(each.to_pylist() for each in codes.value_counts().flatten()), strict=True):
-                table = None if number < 0 else names[number]
-                if table is not None and not wants(table):
-                    others += count
-                    continue
-                every = count == len(codes)
-                indexes = range(count) if every else pc.indices_nonzero(pc.equal(codes, number)).to_pylist()
-                if table is None:
-                    rest = indexes
-                else:
-                    tables[table] = indexes
-            return tables, rest, others
-        listed: dict[TableName | None, list[int]] = {}
-        for index, match in enumerate(map(self._pattern.match, messages)):
-            listed.setdefault(None if match is None else _table_of(match[1], match[2]), []).append(index)
-        for table, indexes in listed.items():
-            if table is None:
-                rest = indexes
-            elif wants(table):
-                tables[table] = indexes
-            else:
-                others += len(indexes)
-        return tables, rest, others
+            listed = self._listed_in_native(native, messages, wants, learned)
+        else:
+            by_name: dict[TableName | None, list[int]] = {}
+            for index, match in enumerate(map(self._pattern.match, messages)):
+                by_name.setdefault(None if match is None else _table_of(match[1], match[2]), []).append(index)
+            listed = dict(by_name)
+        rest = listed.pop(None, ())
+        others = sum(len(listed.pop(table)) for table in [table for table in listed if table and not wants(table)])
+        return {table: indexes for table, indexes in listed.items() if table is not None}, rest, others
+
+    def _listed_in_native(
+        self, native: ModuleType, messages: Sequence[bytes], wants: Wants, learned: Learned
+    ) -> dict[TableName | None, Sequence[int]]:
+        codes, names = self._codes(native, messages, learned)
+        listed: dict[TableName | None, Sequence[int]] = {}
+        for number, count in zip(*(each.to_pylist() for each in codes.value_counts().flatten()), strict=True):
+            table = None if number < 0 else names[number]
+            is_counted_only = table is not None and not wants(table)
+            every = count == len(codes) or is_counted_only
+            listed[table] = range(count) if every else pc.indices_nonzero(pc.equal(codes, number)).to_pylist()
+        return listed
 
     def _codes(
         self, native: ModuleType, messages: Sequence[bytes], learned: Learned
@@ -135,23 +128,20 @@ class JSONDecoder(Decoder):
     """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
 
     Attributes:
-        prefix: how a row message begins, as TiCDC writes it. `_classify` gets the others.
+        prefix: how a row message begins. `_classify` gets the messages that it does not match.
     """
 
     prefix: ClassVar[PrefixMatch]
 
     @abstractmethod
     def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-        """Parse a plain message, given the position of its record, and add its event to the split.
-
-        It raises what is in `MALFORMED` if the message cannot be read.
-        """
+        """Parse a plain message and add its event to the split; errors are in `MALFORMED`."""
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Compare the first bytes of messages; parse those that are not plain rows.
 
-        A value that is null or empty carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing
-        changed (docs/wire.md, items 34 and 87).
+        A null or empty value carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
+        (docs/wire.md, items 34 and 87).
         """
         values, max_together = chunk.values, self.settings.compression.max_together
         messages: Sequence[bytes] = values if isinstance(values, Binaries) else [value or b"" for value in values]
@@ -172,10 +162,7 @@ class JSONDecoder(Decoder):
             split.keep(wants)
             return split.with_selected(selected, start, end)
 
-        splits = parts()
-        split = next(splits)
-        split.rest = splits
-        return split
+        return Split.of_parts(parts())
 
     def _add_parsed(self, split: Split, chunk: Chunk, position: int) -> None:
         """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
@@ -208,7 +195,7 @@ def _events_at(chunk: Chunk, table: TableName, positions: Sequence[int], message
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:
-    """Return the plain bytes of a value that begins as a JSON object, else b"". Protocols recognize records by it."""
+    """Return the plain bytes of a value that begins as a JSON object, else b""."""
     plain = plain_bytes(value, compression)
     return plain if plain[:1] == b"{" else b""
 

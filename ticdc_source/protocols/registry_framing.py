@@ -12,15 +12,16 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
+from itertools import count
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiCDCSourceError
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.registries.lookup import SchemaId, schema_text
+from ticdc_source.sources.schema_registry import SchemaId, schema_text
 
 _MOST_VARINT = 10  # bytes of 64 bits
 # A type in a schema: a name, a union, or an object.
@@ -29,13 +30,12 @@ Type: TypeAlias = str | Sequence[Any] | Mapping[str, Any]
 
 def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
     try:
-        import fastavro  # noqa: PLC0415 (as above)
+        import fastavro  # noqa: PLC0415 (only Avro needs it)
     except ImportError:
-        msg = (
+        raise missing(
             'The messages are Avro: install fastavro on driver and executors (pip install "ticdc-source[avro]", or '
             "pip install fastavro)"
-        )
-        raise missing(msg) from None
+        ) from None
     return fastavro
 
 
@@ -50,12 +50,10 @@ def read_body(fastavro: ModuleType, schema: object, data: bytes, start: int) -> 
         content: JSONObject = fastavro.schemaless_reader(body, schema, None, handle_unicode_errors="surrogateescape")
     except (EOFError, LookupError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
         reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
-        msg = f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)"
-        raise ValueError(msg) from None
+        raise ValueError(f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)") from None
     left = len(data) - start - body.tell()
     if left:
-        msg = f"{left} bytes behind the Avro"
-        raise ValueError(msg)
+        raise ValueError(f"{left} bytes behind the Avro")
     return content
 
 
@@ -70,8 +68,7 @@ def read_varint(value: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
             return (number >> 1) ^ -(number & 1), position + index + 1
-    msg = "the Avro is broken: an integer has no end"
-    raise ValueError(msg)
+    raise ValueError("the Avro is broken: an integer has no end")
 
 
 def text_bounds(value: bytes, position: int) -> tuple[int, int]:
@@ -82,8 +79,7 @@ def text_bounds(value: bytes, position: int) -> tuple[int, int]:
     """
     length, position = read_varint(value, position)
     if not 0 <= length <= len(value) - position:
-        msg = "the Avro is broken: a text of that length does not fit"
-        raise ValueError(msg)
+        raise ValueError("the Avro is broken: a text of that length does not fit")
     return position, position + length
 
 
@@ -128,7 +124,6 @@ def type_of_field(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def has_header(data: bytes | None) -> bool:
-    """Return whether bytes begin as Avro behind a schema id."""
     if not data:
         return False
     is_confluent = data[:1] == _CONFLUENT and len(data) >= CONFLUENT_BYTES and any(data[1:CONFLUENT_BYTES])
@@ -136,7 +131,7 @@ def has_header(data: bytes | None) -> bool:
 
 
 def is_envelope(value: bytes | None) -> bool:
-    """Return whether a value looks like an envelope, and not like a row."""
+    """Whether a value looks like an envelope, and not like a row."""
     return value is not None and _OF_ENVELOPE in value and has_header(value)
 
 
@@ -147,8 +142,7 @@ def body_of(data: bytes) -> AvroBody:
         ValueError: it has no header.
     """
     if not has_header(data):
-        msg = f"no schema id: it begins {data[:8]!r}"
-        raise ValueError(msg)
+        raise ValueError(f"no schema id: it begins {data[:8]!r}")
     if data[:1] == _CONFLUENT:
         return AvroBody(int.from_bytes(data[1:CONFLUENT_BYTES], "big", signed=True), CONFLUENT_BYTES)
     return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
@@ -163,8 +157,7 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
     """
     schema = _schema_of(settings, schema_id)
     if isinstance(schema, str):
-        msg = f"schema {schema_id} {schema}"
-        raise DecodeError(msg)
+        raise DecodeError(f"schema {schema_id} {schema}")
     return schema
 
 
@@ -177,20 +170,18 @@ def _schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema | 
         declared = loads(text)
         if not isinstance(declared, dict) or declared.get("type") != "record":
             return "is no Avro record"
-        check_limits(declared)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        parsed = fastavro.parse_schema(_plain(declared))
+        check_limits(parsed)
+    except Exception as error:  # noqa: BLE001 (fastavro's errors have no common class)
         return f"is none of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
-    try:
-        return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))
-    except Exception as error:  # noqa: BLE001 (of fastavro: its errors have no common class)
-        return f"is no Avro schema: {type(error).__name__}"
+    return AvroSchema(declared, parsed)
 
 
 def _plain(schema: object) -> object:
-    """Return a schema without logical types and defaults.
+    """Leave out logical types and defaults.
 
     TiCDC's defaults are texts for people: those of bytes are base64, those of times may be CURRENT_TIMESTAMP
-    (docs/wire.md, item 124). A value is read with the schema it was written with, so none is needed.
+    (docs/wire.md, item 124). A value is read with the schema that it was written with, so none is needed.
     """
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
@@ -206,76 +197,44 @@ _LEAST_BYTES = {"null": 0, "float": 4, "double": 8}  # any other primitive type 
 
 
 def check_limits(schema: Type) -> None:
-    """Refuse a schema that TiCDC cannot have written and that takes too long to read.
+    """Refuse a schema, as fastavro has parsed it, that TiCDC cannot have written and that takes too long to read.
+
+    `excess` says by how many values a type exceeds what its bytes account for, at most: 16 values for a byte. It is
+    negative for most types. The items of an array may have none, because an array may have any number of items.
 
     Raises:
         ValueError: it is recursive, has too many columns, or an array whose items need no bytes.
-        KeyError, TypeError, AttributeError, RecursionError: it is no schema.
     """
-    _Excess().of(schema)
+    named: dict[str, int | None] = {}  # None while it is being defined
+    values = count(1)
 
-
-class _Excess:
-    """By how many values a type exceeds what its bytes account for, at most: 16 values for a byte.
-
-    It is negative for most types. The items of an array may have no excess: their number is any.
-    """
-
-    def __init__(self) -> None:
-        self._named: dict[str, int | None] = {}  # None while it is being defined
-        self._values = 0
-
-    def of(self, type_: Type, namespace: str = "") -> int:
-        self._values += 1
-        if self._values > _MOST_VALUES:
-            msg = f"it has more than {_MOST_VALUES:,} types"
-            raise ValueError(msg)
+    def excess(type_: Type) -> int:
+        if next(values) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} types")
         if isinstance(type_, str):
-            return self._of_name(type_, namespace)
+            of_name = named.get(type_, 1 - _VALUES_PER_BYTE * _LEAST_BYTES.get(type_, 1))
+            if of_name is None:
+                raise ValueError(f"{type_} has itself as a part")
+            return of_name
         if not isinstance(type_, Mapping):
-            return max(self.of(branch, namespace) for branch in type_) + 1 - _VALUES_PER_BYTE
+            return max(map(excess, type_)) + 1 - _VALUES_PER_BYTE
         kind = type_["type"]
+        if kind in ("array", "map"):
+            key_bytes = int(kind == "map")
+            if excess(type_["values" if key_bytes else "items"]) > _VALUES_PER_BYTE * key_bytes:
+                raise ValueError(f"the items of its {kind} need no bytes, so a message can have any number of them")
+            return 1 - _VALUES_PER_BYTE
         if kind not in ("record", "error", "enum", "fixed"):
-            return self._of_items(type_, namespace)
-        namespace, name = _full_name(type_, namespace)
-        self._named[name] = None
-        excess = 1 - _VALUES_PER_BYTE * (int(type_["size"]) if kind == "fixed" else kind == "enum")
-        if "fields" in type_:
-            fields = type_["fields"]
-            if len(fields) > _MOST_FIELDS:
-                msg = f"{name} has {len(fields):,} fields, and a table of TiDB has at most 4,096 columns"
-                raise ValueError(msg)
-            excess += sum(self.of(field["type"], namespace) for field in fields)
-        if excess > _MOST_VALUES:
-            msg = f"a record {name} without bytes has {excess:,} values"
-            raise ValueError(msg)
-        self._named[name] = excess
-        return excess
+            return excess(kind)
+        name, fields = type_["name"], type_.get("fields", ())
+        if len(fields) > _MOST_FIELDS:
+            raise ValueError(f"{name} has {len(fields):,} fields, and a table of TiDB has at most 4,096 columns")
+        named[name] = None
+        size = int(type_["size"]) if kind == "fixed" else int(kind == "enum")
+        total = 1 - _VALUES_PER_BYTE * size + sum(excess(field["type"]) for field in fields)
+        if total > _MOST_VALUES:
+            raise ValueError(f"a record {name} without bytes has {total:,} values")
+        named[name] = total
+        return total
 
-    def _of_name(self, name: str, namespace: str) -> int:
-        defined = next((each for each in (f"{namespace}.{name}", name) if each in self._named), None)
-        if defined is None:
-            return 1 - _VALUES_PER_BYTE * _LEAST_BYTES.get(name, 1)
-        excess = self._named[defined]
-        if excess is None:
-            msg = f"{defined} has itself as a part"
-            raise ValueError(msg)
-        return excess
-
-    def _of_items(self, type_: Mapping[str, Any], namespace: str) -> int:
-        kind = type_["type"]
-        if kind not in ("array", "map"):
-            return self.of(kind, namespace)
-        items = self.of(type_["items" if kind == "array" else "values"], namespace)
-        if items - _VALUES_PER_BYTE * (kind == "map") > 0:
-            msg = f"the items of its {kind} need no bytes, so a message can have any number of them"
-            raise ValueError(msg)
-        return 1 - _VALUES_PER_BYTE
-
-
-def _full_name(type_: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    name = str(type_["name"])
-    if "." in name:
-        return name.rpartition(".")[0], name
-    inner = str(type_.get("namespace", namespace))
-    return inner, f"{inner}.{name}" if inner else name
+    excess(schema)

@@ -1,6 +1,6 @@
-"""Which events of a table tell its schema: native code finds those that can say nothing new, without parsing them.
+"""Which events tell the schema of a table: native code passes over those that can say nothing new.
 
-Messages that fit one template (templates.py) describe the same columns. Of a column whose type is only seen in its
+Messages that fit one template (templates.py) describe the same columns. Of a column whose type shows only in its
 values, the values with the greatest measures tell as much as all.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Parses events one by one, and learns their templates.
 Parse: TypeAlias = Callable[[TableEvents, KeepTemplate], object]
-# Returns a number for each text, NULL for NULL: of two texts, the one with the greater number tells more.
+# Returns a number for each text, NULL for NULL: the text with the greatest number tells most.
 _Measure: TypeAlias = Callable[[pa.StringArray], pa.Array]
 
 _2_63 = pa.scalar(str(1 << 63))
@@ -42,8 +42,6 @@ def telling(events: TableEvents, learned: Learned, parse: Parse) -> TableEvents:
 
 
 class _Form(Form):
-    """What the messages that fit a template tell."""
-
     __slots__ = ("_measured",)
 
     def __init__(self, key: Hashable, template: Template, columns: tuple[Column, ...]) -> None:
@@ -78,8 +76,6 @@ class _Form(Form):
 
 
 class _Forms(Forms[_Form]):
-    """The forms of one table's messages."""
-
     __slots__ = ()
 
     def _new(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> _Form:  # noqa: ARG002
@@ -129,7 +125,7 @@ def _decimals(texts: pa.StringArray) -> pa.Array:
 
 
 def _width(texts: pa.StringArray) -> pa.Array:
-    """Return 1 for a number with bit 63, and 0 for others."""
+    """1 for a number with bit 63, 0 for others."""
     is_number = pc.match_substring_regex(texts, f"^[0-9]{{{_MOST_DIGITS - 1},{_MOST_DIGITS}}}$")
     is_large = pc.or_(pc.equal(pc.binary_length(texts), _MOST_DIGITS), pc.greater_equal(texts, _2_63))
     return pc.and_(is_number, is_large).cast(pa.int8())

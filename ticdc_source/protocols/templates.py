@@ -1,7 +1,7 @@
 """The native path: templates, learned from messages that were parsed, read the row messages of one table.
 
-A template says what messages of one version of a table have in common, byte for byte: it makes a program for native
-code (kernels/contract.py), which reads the messages that fit, and makes the columns. The general path reads the others:
+A template says what messages of one version of a table have in common, byte for byte. It makes a program for native
+code (kernels/contract.py), which reads the messages that fit and makes the columns. The general path reads the others:
 it is the specification, and reports what is wrong. Native code accepts a message only if it reads it exactly as the
 general path does.
 """
@@ -77,23 +77,19 @@ class Template:
     placed: bool = False
 
 
-# Takes the template of a message that was parsed, the version of its table (`_Reader.version`), and the columns.
+# Takes the template of a parsed message, the version of its table (`ColumnRuns.version`), and the columns.
 KeepTemplate: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
 # Reads events on the general path. With `KeepTemplate`, it makes a template of each event.
 General: TypeAlias = Callable[[TableEvents, KeepTemplate | None], Decoded]
 
 
 def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
-    """Return what stands before the cells of an object with these names."""
+    """Return what stands before each cell of a JSON object with these names."""
     return tuple(written_name(name) + b":" for name in names)
 
 
 class Form:
-    """The messages that fit a template, with all variants that were seen at each of its places.
-
-    Attributes:
-        key: what tells it from others.
-    """
+    """The messages that fit a template, with all variants that were seen at each of its places."""
 
     __slots__ = ("_scanner", "_seen", "_template", "key")
 
@@ -121,8 +117,9 @@ class Found(NamedTuple):
     """What a scanner has found among events.
 
     Attributes:
-        own: the indexes of the events that it has read, rising; int32.
+        own: the indexes of the events that it has read, ascending.
         others: those of the other events.
+        image_events: per image, the index of its event.
     """
 
     scanned: Scanned
@@ -151,7 +148,7 @@ class Forms(ABC, Generic[AnyForm]):
 
     @abstractmethod
     def _new(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> AnyForm:
-        """Return a form, given the first template that it has."""
+        """Make a form from its first template."""
 
     def read_all(
         self,
@@ -164,6 +161,7 @@ class Forms(ABC, Generic[AnyForm]):
         Args:
             candidates: the indexes of the events; None for all.
             read_fitting: reads those that fit one of the forms, and returns the others.
+            read_any: reads events on the general path.
         """
         pending = read_fitting(candidates, list(reversed(self._forms.values())))
         size = 1
@@ -200,7 +198,7 @@ class _Part(NamedTuple):
     """What was decoded of some events.
 
     Attributes:
-        own: the indexes of these events, rising; int32.
+        own: the indexes of these events, ascending.
         decoded: their rows. `Decoded.events` and `failures` have indexes among all events; the arrays by event have an
             entry for each event in `own`.
     """
@@ -226,7 +224,7 @@ class _Reader(Form):
         self._as_cells: set[str] = set()  # the fields whose kernels have refused an array: they get cells from then on
 
     def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
-        """Return the scanner, made if need be; None if a column is unknown, or cannot be read as the plan wants it."""
+        """Return the scanner; None if a column is unknown, or cannot be read as the plan wants it."""
         if self._scanner is not None or native is None:
             return self._scanner
         plan = learned.plan
@@ -253,7 +251,7 @@ class _Reader(Form):
         return self.make_scanner(wanted)
 
     def _cast_of(self, column: PlannedColumn) -> Cast:
-        """Return the cast that makes a column, or what its kernel takes: an array, or else the JSON of the cells."""
+        """Return the cast that makes a column, or else what its kernel takes: an array, or the JSON of the cells."""
         if column.field.name in self._as_cells:
             return PlainCast.JSON
         if column.cast is not None:
@@ -269,7 +267,7 @@ class _Reader(Form):
     def read(
         self, scanner: Scanner, events: TableEvents, pending: pa.Int32Array | None, plan: Plan
     ) -> tuple[_Part | None, pa.Int32Array]:
-        """Read events; return what was read, if any fits, and the indexes of the other events."""
+        """Return what was read, if any event fits, and the indexes of the other events."""
         scanned, own, others, image_events = scan(scanner, events, pending)
         if not len(own):
             return None, others
@@ -410,7 +408,7 @@ def array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
 
 
 def _times(numbers: bytes | None, count: int) -> pa.Int64Array:
-    """Return times of native code, in which -1 stands for none; None if there is none at all."""
+    """Make an array of times, in which -1 stands for none."""
     if numbers is None:
         return repeated(None, pa.int64(), count)
     times = numbers_of(pa.int64(), numbers)
@@ -442,7 +440,7 @@ _COUNTS = ("replaced", "parsed", "empty", "claimed", "key_only", "verified")
 
 
 def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
-    """Return a part with those of its events and of its images that are at these places, in this order."""
+    """Take the events and the images at these places, in this order."""
     decoded = part.decoded
     taken = replace(
         decoded,

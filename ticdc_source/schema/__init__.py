@@ -1,1 +1,1 @@
-"""Schemas: MySQL types, columns and tables, and what DDL tells about them."""
+"""Schemas: MySQL types, columns and tables, and what DDL says about them."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
-from ticdc_source.schema.mysql_ddl import Create, Step, TableHistory, history_of, steps, versions_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl import Create, Step, TableHistory, history_of, steps, versions_of_tables
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import MAY_BE_UNSIGNED, TYPES, ColumnType, merge_types
 
@@ -26,7 +26,6 @@ _STRINGS = frozenset({"text", "binary"})
 
 
 def lack_types(columns: Iterable[Column]) -> bool:
-    """Return whether the messages lack type details that a `CREATE TABLE` has."""
     return any(
         column.type is None
         or column.is_open
@@ -40,8 +39,8 @@ def lack_types(columns: Iterable[Column]) -> bool:
 # DDL events
 
 
-def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapping[str, TypeVersions]:
-    """Return the types that DDL events gave a table's columns, by lower-case name.
+def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
+    """Return the types that DDL events gave columns, by the table's and the column's name in lower case.
 
     Args:
         ddl: DDL events of any table.
@@ -49,21 +48,11 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
             have changed a type, and a number would be read as the wrong label.
     """
     ddl = [event for event in ddl if event.query]
-    if not ddl:
-        return {}
-    if not whole:
+    if ddl and not whole:
         _log.info(
-            "DDL events of %s are not used for types, because not all of the range was scanned for them. Raise "
-            "inferSchema.maxScannedRecords or inferSchema.timeoutMs, or set tableDDL",
-            table,
+            "DDL events are not used for types, because not all of the range was scanned for them. Raise "
+            "inferSchema.maxScannedRecords or inferSchema.timeoutMs, or set tableDDL"
         )
-        return {}
-    return versions_of(ddl, table)
-
-
-def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
-    """Return what `ddl_types` returns for each table that DDL events name; names of tables are in lower case."""
-    ddl = [event for event in ddl if event.query]
     return versions_of_tables(ddl) if ddl and whole else {}
 
 
@@ -87,7 +76,7 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
 
 
 def _is_other_key(messages: ColumnFacts, stated: ColumnFacts) -> bool:
-    """Return whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
+    """Whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
     return None not in (messages.primary_key, stated.primary_key) and messages.primary_key != stated.primary_key
 
 
@@ -143,27 +132,16 @@ def _may_be(column: Column, exact: ColumnType) -> bool:
 
 
 def _prints(exact: ColumnType, shown: ColumnType) -> bool:
-    """Return whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
+    """Whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
     return shown.scale in (None, exact.scale) and _holds(exact, shown)
 
 
 def _holds(exact: ColumnType, shown: ColumnType) -> bool:
-    """Return whether a decimal type holds the digits that a sample showed."""
     scale = exact.scale or 0
     return (shown.scale or 0) <= scale and (shown.whole or 0) <= (exact.length or 0) - scale
 
 
 # The option tableDDL
-
-
-def check_table_ddl(text: str | None) -> None:
-    """Check the option `tableDDL`.
-
-    Raises:
-        OptionError: it is not a `CREATE TABLE`.
-    """
-    if text:
-        declared_tables(text)
 
 
 @lru_cache(maxsize=16)
@@ -176,23 +154,20 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
     try:
         statements = _declared_steps(text)
     except ValueError as error:
-        msg = f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}"
-        raise OptionError(msg) from None
+        raise OptionError(f"Option 'tableDDL': not a CREATE TABLE as SHOW CREATE TABLE prints it: {error}") from None
     tables = {step.table: step for step in statements if isinstance(step, Create)}
     if not tables or len(tables) < len(statements):
-        msg = (
+        raise OptionError(
             "Option 'tableDDL': expected CREATE TABLE statements as SHOW CREATE TABLE prints them, and nothing else; "
             f"it begins {text.strip()[:40]!r}"
         )
-        raise OptionError(msg)
     for table, created in tables.items():
         for name, type_ in created.columns.items():
             if type_.name == "decimal" and not type_.is_supported:
-                msg = (
+                raise OptionError(
                     f"Option 'tableDDL': column {name} of {table.table}: no column has the type {type_}. Paste what "
                     "SHOW CREATE TABLE prints"
                 )
-                raise OptionError(msg)
     return tables
 
 
@@ -236,8 +211,7 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
         return schema
     if declared is None:
         names = ", ".join(name.table if not name.database else str(name) for name in tables)
-        msg = f"Option 'tableDDL' creates {names}, and the table read is {schema.table}"
-        raise OptionError(msg)
+        raise OptionError(f"Option 'tableDDL' creates {names}, and the table read is {schema.table}")
     return TableSchema(schema.table, tuple(_declared(column, declared, schema.table) for column in schema.columns))
 
 
@@ -256,11 +230,10 @@ def _declared(column: Column, declared: Create, table: TableName) -> Column:
     typed = _as_declared(column, exact)
     if typed is None:
         seen = "types of different kinds" if column.conflict else seen_type(column)
-        msg = (
+        raise SchemaError(
             f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {seen}, which does not fit "
             "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
         )
-        raise SchemaError(msg)
     return replace(typed, coded=False)
 
 
@@ -302,7 +275,7 @@ def _as_declared(column: Column, exact: ColumnType) -> Column | None:
 
 
 def _may_be_now(column: Column, exact: ColumnType) -> bool:
-    """Return whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
+    """Whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
     names = column.behind
     if exact.name in names and exact.name != "decimal":
         return True
@@ -318,7 +291,6 @@ def _may_be_now(column: Column, exact: ColumnType) -> bool:
 
 
 def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
-    """Return whether an integer type lacks values that another one with the same Arrow type has."""
     return (
         merged.name != "decimal"
         and (exact.family, exact.unsigned, exact.name) != (merged.family, merged.unsigned, merged.name)
@@ -330,7 +302,6 @@ def _is_narrower(exact: ColumnType, merged: ColumnType) -> bool:
 
 
 def tells_no_key(columns: Iterable[Column]) -> bool:
-    """Return whether the messages leave open what the handle key is."""
     return all(column.facts.handle_key is None and not column.key for column in columns)
 
 

@@ -141,7 +141,6 @@ class Reader:
 
     @property
     def next(self) -> Token:
-        """The next token; `END` after the last one."""
         return self.tokens[self.index] if self.index < len(self.tokens) else END
 
     def take(self) -> Token:
@@ -158,14 +157,11 @@ class Reader:
         return True
 
     def is_word(self, words: frozenset[str]) -> bool:
-        """Return whether one of these words is next, unquoted."""
         return self.next.type == "word" and self.next.text in words
 
     def need(self, *words: str) -> None:
-        """Step over these words, or raise ValueError."""
         if not self.skip(*words):
-            msg = f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}")
 
     def seek(self, *words: str) -> None:
         """Step over everything up to these words, and over them, or raise ValueError."""
@@ -174,11 +170,9 @@ class Reader:
                 self.need(*words)
 
     def name(self) -> str:
-        """Step over a name, or raise ValueError."""
         token = self.take()
         if token.type not in ("word", "name"):
-            msg = f"a name expected, found {token.plain or 'the end'!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a name expected, found {token.plain or 'the end'!r}")
         return token.plain
 
     def table(self) -> TableName:
@@ -186,7 +180,6 @@ class Reader:
         return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
 
     def column(self) -> str:
-        """Step over a column's name, which may follow its table's; return it in lower case."""
         name = self.name()
         while self.skip("."):
             name = self.name()
@@ -214,8 +207,7 @@ class Reader:
         while depth:
             token = self.take()
             if token is END:
-                msg = "a bracket is not closed"
-                raise ValueError(msg)
+                raise ValueError("a bracket is not closed")
             if token.type == "sign":
                 depth += (token.text == "(") - (token.text == ")")
         return Reader(self.tokens[start : self.index - 1], self.database)

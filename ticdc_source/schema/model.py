@@ -88,6 +88,13 @@ class Key(NamedTuple):
     unique: bool = False
     primary: bool = False
 
+    @property
+    def facts(self) -> ColumnFacts:
+        """What it says about each of its columns."""
+        if self.primary:
+            return ColumnFacts(primary_key=True, nullable=False)
+        return ColumnFacts(unique_key=True) if self.unique else NO_FACTS
+
 
 def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
     """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
@@ -164,7 +171,6 @@ class Column:
 
     @property
     def has_unstated_precision(self) -> bool:
-        """Whether it is a DECIMAL of which nothing states the precision; values, if there are any, show its scale."""
         return self.type is not None and self.type.is_unspecified and not self.conflict
 
     @property
@@ -174,7 +180,7 @@ class Column:
         return [*likely, *(TYPES[name].arrow for name in self.behind)] if self.coded else likely
 
     def is_readable_as(self, target: pa.DataType) -> bool:
-        """Return whether a schema may ask for this type: it holds a value without loss, or an error names the value."""
+        """Whether a schema may ask for this type: it holds a value without loss, or an error names the value."""
         if self.type is None:
             return True
         if any(convertible(arrow, target) for arrow in self.readings):
@@ -222,12 +228,11 @@ class Column:
 
 
 def without_key(columns: Iterable[Column]) -> list[Column]:
-    """Return columns of which nobody says whether they are part of the handle key."""
     return [replace(column, key=False, facts=replace(column.facts, handle_key=None)) for column in columns]
 
 
 def _have_other_key(before: Mapping[str, Column], columns: Iterable[Column]) -> bool:
-    """Return whether the columns of a newer version say that the table has another key than before."""
+    """Whether the columns of a newer version say that the table has another key than before."""
     pairs = [(before[column.name.lower()].facts, column.facts) for column in columns if column.name.lower() in before]
     said = [(old.primary_key, new.primary_key) for old, new in pairs] + [
         (old.handle_key, new.handle_key) for old, new in pairs
@@ -257,7 +262,6 @@ def definitions_as_json(definitions: Definitions, table: TableName) -> str:
 
 
 def definitions_of_json(text: str, table: TableName) -> Definitions:
-    """Return what `definitions_as_json` has written."""
     return {
         (table.folded, number): tuple(Column(name, parse_type(type_), key=key) for name, type_, key in columns)
         for numbers, columns in loads(text)
@@ -286,12 +290,11 @@ def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
     for column in columns:
         other = seen.setdefault(column.name.lower(), column.name)
         if other != column.name:
-            msg = (
+            raise SchemaError(
                 f"Columns {other} and {column.name}{f' of {table}' if table else ''}: Spark compares names without "
                 "case, and takes both for one column. Rename one of them in TiDB, leave one out of the changefeed "
                 "(column-selectors), or read with outputFormat=event"
             )
-            raise SchemaError(msg)
 
 
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:

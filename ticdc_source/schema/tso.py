@@ -15,27 +15,22 @@ _LOGICAL_BITS = 18
 
 
 def of_ms(milliseconds: int) -> int:
-    """Return the first TSO of a millisecond since 1970."""
     return milliseconds << _LOGICAL_BITS
 
 
 def of_time(moment: datetime) -> int:
-    """Return the first TSO of the millisecond of a time, which has a zone."""
     return of_ms((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1))
 
 
 def physical_ms(ts: int) -> int:
-    """Return the time of a TSO, in milliseconds since 1970."""
     return ts >> _LOGICAL_BITS
 
 
 def physical_ms_each(column: pa.Int64Array | pa.ChunkedArray) -> pa.Int64Array | pa.ChunkedArray:
-    """Return the time of each TSO of a column, in milliseconds since 1970."""
     return pc.shift_right(column, pa.scalar(_LOGICAL_BITS, pa.int64()))
 
 
 def seconds(ts: int) -> float:
-    """Return the time of a TSO, in seconds since 1970."""
     return physical_ms(ts) / 1000
 
 

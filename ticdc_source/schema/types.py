@@ -188,8 +188,7 @@ class ColumnType:
 
     def _decimal_arrow(self) -> pa.DataType:
         if not self.is_supported:
-            msg = f"type {self} is not supported"
-            raise UnsupportedTypeError(msg)
+            raise UnsupportedTypeError(f"type {self} is not supported")
         if self.length is not None:
             if self.length > DECIMAL_MAX:
                 return pa.string()
@@ -260,8 +259,7 @@ def parse_type(text: str) -> ColumnType:
     text.encode()  # no schema could hold labels with bytes that are not UTF-8
     match = _TYPE.match(text)
     if match is None:
-        msg = f"{text!r} is not a MySQL type"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not a MySQL type")
     name, arguments, attributes = " ".join(match[1].lower().split()), match[2], match[3].lower()
     if name.endswith((" unsigned", " zerofill", " signed")):  # no brackets between the name and its attributes
         words = name.split()
@@ -324,8 +322,7 @@ def _parse_labels(text: str) -> tuple[str, ...]:
     while start < len(text):
         match = _LABEL.match(text, start)
         if match is None:
-            msg = f"the labels {text!r} are not a list of quoted texts"
-            raise ValueError(msg)
+            raise ValueError(f"the labels {text!r} are not a list of quoted texts")
         labels.append(match[1].replace("''", "'"))
         start = match.end()
     return tuple(labels)
@@ -369,7 +366,6 @@ def category_of(arrow: pa.DataType) -> str:
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether a column of Arrow type `source` can be read as `target`."""
     return category_of(target) == "string" or category_of(target) in CONVERSIONS.get(category_of(source), ())
 
 
@@ -377,7 +373,7 @@ _NUMERIC = frozenset({"integer", "decimal", "float", "double", "boolean"})
 
 
 def is_text_of(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether MySQL's text of a value of `source` may be the text of a value of `target`."""
+    """Whether MySQL's text of a value of `source` may be the text of a value of `target`."""
     if category_of(source) == "string":
         return category_of(target) in _TYPE_OF_CATEGORY or category_of(target) in _NUMERIC
     return {category_of(source), category_of(target)} <= _NUMERIC
@@ -406,8 +402,7 @@ def type_of(arrow: pa.DataType) -> ColumnType:
     if category == "decimal":
         return ColumnType("decimal", length=arrow.precision, scale=arrow.scale)
     if category not in _TYPE_OF_CATEGORY:
-        msg = f"nothing that TiDB has is read as {arrow}"
-        raise SchemaError(msg)
+        raise SchemaError(f"nothing that TiDB has is read as {arrow}")
     return ColumnType(_TYPE_OF_CATEGORY[category])
 
 
@@ -481,7 +476,6 @@ def _lacks_scale(type_: ColumnType) -> bool:
 
 
 def _whole_digits(type_: ColumnType) -> int:
-    """Return how many digits an integer or a DECIMAL has before the point."""
     if type_.name != "decimal":
         return _INTEGER_DIGITS[type_.name]
     return type_.whole or 0 if type_.length is None else type_.length - (type_.scale or 0)

@@ -1,1 +1,1 @@
-"""Sources of records: Kafka, files, and tables of TiDB; and of schemas."""
+"""Sources of records (Kafka, files, tables of TiDB) and of schemas."""

@@ -35,9 +35,8 @@ class SnapshotFirstSource(KafkaSource):
 
     The start of a stream is looked up in this order: where the topics end (K0), then a TSO of TiDB, rounded up to the
     end of its millisecond (T). So each change before K0 is in the rows as of T, and each change after T is behind K0.
-    Kafka's part of the offset stays at K0 until all rows are planned; changes up to T are dropped by their commit-ts,
-    for ever, because TiCDC may send them again. Each micro-batch is one of the two sources', and its input partitions
-    have the options that this source would have on its own.
+    Kafka's part of the offset stays at K0 until all rows are planned. Changes up to T are always dropped by their
+    commit-ts, because TiCDC may send them again. Each micro-batch belongs to one of the two sources, with its options.
     """
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
@@ -54,13 +53,11 @@ class SnapshotFirstSource(KafkaSource):
         self.check_detected(protocol)
 
     def check_detected(self, protocol: str | None) -> None:
-        """Refuse a wire format whose changes cannot be told from those that the rows already have."""
         if protocol in self._formats.lacking_commit_ts:
-            msg = (
+            raise OptionError(
                 f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so nobody "
                 "knows whether the snapshot already has them. Create the changefeed with another protocol"
             )
-            raise OptionError(msg)
 
     def reading(self) -> tuple[RecordSource, Options]:
         if self._planner is None:
@@ -76,16 +73,11 @@ class SnapshotFirstSource(KafkaSource):
 
 
 class _Planner(StreamPlanner):
-    """Plans rows, while it holds Kafka's part of the offset, and then changes.
-
-    Attributes:
-        rows: the source of the micro-batch that was planned last; None if it has changes.
-        after_rows: the commit-ts from which on there are changes; None if nothing was planned.
-    """
+    """Plans rows, while it holds Kafka's part of the offset, and then changes."""
 
     def __init__(self, source: SnapshotFirstSource, changes: StreamPlanner, most: int) -> None:
-        self.rows: SnapshotSource | None = None
-        self.after_rows: int | None = None
+        self.rows: SnapshotSource | None = None  # of the micro-batch that was planned last; None if it has changes
+        self.after_rows: int | None = None  # the commit-ts at which changes begin; None if nothing was planned
         self._source = source
         self._changes = changes
         self._most = most
@@ -94,20 +86,19 @@ class _Planner(StreamPlanner):
         self._first_seen: Offsets = {}  # where the topics began when this process first looked
 
     def initial(self) -> OffsetJSON:
-        """Return where a new stream starts: first the ends of the topics, then TiDB's time.
+        """Look up the ends of the topics, then TiDB's time.
 
         Raises:
-            OptionError: no topic is there, or TiDB lacks a table, or the user may not read it.
+            OptionError: no topic exists, or TiDB lacks a table, or the user may not read it.
         """
         if self._start is None:
             changes = self._changes.initial()
             held = offsets_of(changes)
             if not held:
-                msg = (
+                raise OptionError(
                     "snapshot=initial begins when the changefeed is there, and no topic of it exists: changes between "
                     "the snapshot and the changefeed's start would be missing. Create the changefeed first"
                 )
-                raise OptionError(msg)
             if not any(self._source.latest(held).values()):
                 topics = listed(sorted({tp.topic for tp in held}))
                 warn(
@@ -166,20 +157,18 @@ class _Planner(StreamPlanner):
         replaced = {topic for topic, old in topic_ids_of(before).items() if ids.get(topic, old) != old}
         moved = [tp for tp, offset in held.items() if tp.topic in replaced or ends.get(tp, -1) < offset]
         if moved:
-            msg = (
+            raise DataLossError(
                 f"Changes that come after the snapshot as of TSO {progress.tso} are gone: {listed(moved)} was deleted, "
                 f"created again or truncated. {_BEGIN_AGAIN}"
             )
-            raise DataLossError(msg)
         earliest = self._source.earliest(held)
         gone = [f"{tp} (offset {held[tp]}, and the first is {earliest[tp]})" for tp in held if earliest[tp] > held[tp]]
         if gone:
-            msg = (
+            raise DataLossError(
                 f"Kafka has deleted changes that come after the snapshot as of TSO {progress.tso} "
                 f"({utc(progress.tso)}): {listed(gone)}. {_BEGIN_AGAIN}, and let the topics keep records for longer "
                 "than the snapshot takes (retention.ms)"
             )
-            raise DataLossError(msg)
         first = self._first_seen = {**earliest, **self._first_seen}
         near = [tp for tp in held if 2 * (held[tp] - earliest[tp]) < held[tp] - first[tp]]
         if near:
@@ -192,28 +181,26 @@ class _Planner(StreamPlanner):
 
 @contextmanager
 def _not_finished() -> Iterator[None]:
-    """Say of a moment that TiDB no longer keeps what it means for the stream."""
+    """Say what it means for the stream that TiDB no longer keeps the moment."""
     try:
         yield
     except DataLossError as error:
-        msg = f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}"
-        raise DataLossError(msg) from None
+        raise DataLossError(f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}") from None
 
 
 def _parts(offset: OffsetJSON) -> tuple[SnapshotProgress, OffsetJSON]:
-    """Return how far the snapshot is, and Kafka's part of an offset."""
+    """Split an offset into the snapshot's and Kafka's part."""
     if SNAPSHOT not in offset:
-        msg = (
+        raise CheckpointError(
             "The checkpoint is of a stream that did not begin with a snapshot: leave snapshot=initial out, or start "
             "with a new checkpoint and an empty output"
         )
-        raise CheckpointError(msg)
     changes = {name: value for name, value in offset.items() if name != SNAPSHOT}
     return SnapshotProgress.of_json(offset[SNAPSHOT]), changes
 
 
 def source_of(options: Options, formats: WireFormats) -> RecordSource:
-    """Return the source that the options name; it connects to nothing yet."""
+    """The source that the options name; it connects to nothing yet."""
     if options.is_snapshot:
         return SnapshotSource(options, formats)
     if options.has_initial_snapshot:
@@ -222,7 +209,7 @@ def source_of(options: Options, formats: WireFormats) -> RecordSource:
 
 
 def telling_schema(options: Options, formats: WireFormats) -> tuple[RecordSource, Options]:
-    """Return the source that tells the schema of a read, and its options: TiDB, if they name one."""
+    """The source that tells the schema of a read, and its options: TiDB, if they name one."""
     told = options
     if options.tidb_url is not None and not options.is_snapshot:
         told = replace(options, snapshot="only", protocol="auto")

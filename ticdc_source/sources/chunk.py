@@ -11,8 +11,6 @@ from ticdc_source.schema.table_name import TableName
 
 
 class _Lists(NamedTuple):
-    """The parts of a chunk's records, to which those of more records can be appended."""
-
     offsets: list[int]
     timestamps: list[int]
     keys: list[bytes | None]
@@ -46,7 +44,7 @@ class Chunk:
         return len(self.offsets)
 
     def lists(self) -> _Lists:
-        """Return offsets, timestamps, keys and values as lists, and keep them as lists from now on."""
+        """Turn offsets and values into lists, to which more can be appended."""
         if not isinstance(self.offsets, list):
             self.offsets = list(self.offsets)
         if isinstance(self.values, Binaries):
@@ -70,10 +68,7 @@ class Chunk:
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
-        """Return the address of the record at `position`, its index in this chunk.
-
-        A table without a name stands for its database.
-        """
+        """The address of the record at an index of this chunk. A table without a name stands for its database."""
         return Address(
             topic=self.topic,
             partition=self.partition,
@@ -89,11 +84,11 @@ class FetchSettings:
     """How a `Fetcher` reads.
 
     Attributes:
-        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        lost_too: what the warning adds: what else is lost with records.
-        max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
+        max_bytes: about the most bytes of keys and values in a chunk, unless it is a single record.
+        lost_too: what else is lost with records, for the warning.
+        max_record_bytes: the most bytes of a record of a compressed record batch; a larger one is a chunk of its own,
             without key and value and with `Chunk.failure`.
-        native: whether the native path cuts record batches and rows, if it is there.
+        native: whether native code cuts record batches and rows, if it is there.
     """
 
     max_records: int

@@ -1,20 +1,16 @@
-"""HTTP requests that end in time, however slowly an answer comes.
-
-Python's time-outs, and so those of urllib3, are for each read of a socket: a byte now and then passes them for ever. So
-a thread asks, and whoever waits for it stops waiting when the time is over.
-"""
+"""HTTP requests that end in time, however slowly an answer comes."""
 
 from __future__ import annotations
 
 import http.client
+import io
 import re
 import socket
 import ssl
-import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 _MOST_BYTES = 1 << 24
@@ -25,7 +21,7 @@ _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})")  # http.client's word
 
 
 class Times(NamedTuple):
-    """How long a request may take, in seconds: to connect, between two parts of the answer, and as a whole."""
+    """How long a request may take, in seconds: to connect to an address, between two parts of the answer, in all."""
 
     connect: float
     read: float
@@ -33,7 +29,7 @@ class Times(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an endpoint answers."""
+    """An endpoint's answer."""
 
     status: int
     body: bytes
@@ -52,8 +48,7 @@ class Answer(NamedTuple):
 class NotAnsweredError(Exception):
     """There is no answer; the text says why, and has no secret.
 
-    Another try is likely to be in vain if that `is_permanent`; the endpoint's certificate is the reason if that
-    `is_untrusted`.
+    If it `is_permanent`, another try is likely to be in vain; if it `is_untrusted`, the certificate is the reason.
     """
 
     def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
@@ -67,39 +62,25 @@ def fetch(
     context: ssl.SSLContext | None = None,
     proxies: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
+    """Ask an endpoint and return its answer, whatever the status. No redirection is followed: it would get secrets.
 
     Args:
-        times: how long it may take.
         context: for `https`.
-        proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
+        proxies: the URL of the proxy by scheme; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
         NotAnsweredError: there is no answer in time.
     """
-    handler = _Handler(times.read, context)
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if proxies is None else dict(proxies)))
     opener.add_handler(urllib.request.UnknownHandler())
-    opener.add_handler(handler)
-    results: list[Answer | NotAnsweredError] = []
-
-    def ask() -> None:
-        try:
-            with opener.open(request, timeout=times.connect) as response:
-                results.append(Answer(response.status, response.read(_MOST_BYTES)))
-        except Exception as error:  # noqa: BLE001 (it is told in the thread that waits)
-            results.append(_failure(error))
-
-    asking = threading.Thread(target=ask, name="ticdc-http", daemon=True)
+    opener.add_handler(_Handler(times.read, time.monotonic() + times.whole, context))
+    result: Answer | NotAnsweredError
     try:
-        asking.start()
-    except RuntimeError:
-        msg = "the system gives no more threads"
-        raise NotAnsweredError(msg) from None
-    asking.join(times.whole)
-    result = results[0] if results else NotAnsweredError("no answer")
-    handler.end()
+        with opener.open(request, timeout=min(times.connect, times.whole)) as response:
+            result = Answer(response.status, response.read(_MOST_BYTES))
+    except Exception as error:  # noqa: BLE001 (its text may have secrets, so it is no context of ours)
+        result = _failure(error)
     if isinstance(result, Answer) and result.status == _PROXY_LOGIN:
         result = _refused_by_proxy(_PROXY_LOGIN)
     if isinstance(result, NotAnsweredError):
@@ -108,30 +89,69 @@ def fetch(
 
 
 class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Opens a connection that has a time-out of its own for reads, and can be ended by another thread."""
+    """Opens connections whose answers are read `_InTime`."""
 
-    def __init__(self, read_s: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, read_s: float, ends_at: float, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)
-        self._read_s = read_s
-        self._socket: socket.socket | None = None  # the connection forgets it when the body of the answer begins
+        self._read_s, self._ends_at = read_s, ends_at
 
     def do_open(
         self, http_class: Callable[..., Any], req: urllib.request.Request, **arguments: Any
     ) -> http.client.HTTPResponse:
-        handler = self
+        read_s, ends_at = self._read_s, self._ends_at
+
+        def connect(address: tuple[str, int], timeout: float, source: Any) -> socket.socket:  # noqa: ANN401
+            """As `socket.create_connection`, whose limit is for each address of a host: all together end in time."""
+            refusal: OSError = TimeoutError()
+            for *_, (host, port, *_) in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+                left = min(timeout, ends_at - time.monotonic())
+                if left <= 0:
+                    break
+                try:
+                    return socket.create_connection((str(host), int(port)), left, source)
+                except OSError as error:
+                    refusal = error
+            raise refusal
 
         class Connection(http_class):  # type: ignore[misc,valid-type]  # HTTPConnection or HTTPSConnection
-            def connect(self) -> None:
-                super().connect()
-                handler._socket = self.sock
-                self.sock.settimeout(handler._read_s)
+            def __init__(self, *settings: Any, **more: Any) -> None:
+                super().__init__(*settings, **more)
+                self._create_connection = connect
+
+            @staticmethod
+            def response_class(connected: socket.socket, *level: Any, **arguments: Any) -> http.client.HTTPResponse:
+                in_time: Any = _InTime(connected, read_s, ends_at)  # what `HTTPResponse` needs of a socket
+                return http.client.HTTPResponse(in_time, *level, **arguments)
 
         return super().do_open(Connection, req, **arguments)
 
-    def end(self) -> None:
-        if self._socket is not None:
-            with suppress(OSError):  # an SSLSocket's own method would confuse who reads from it
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+class _InTime(io.RawIOBase):
+    """The bytes from a socket: each read waits `read_s` at most, and all of them end at a moment.
+
+    Python's time-outs are for each read: an answer that comes in drops would pass them for ever.
+    """
+
+    def __init__(self, connected: socket.socket, read_s: float, ends_at: float) -> None:
+        self._socket, self._read_s, self._ends_at = connected, read_s, ends_at
+        self._file = connected.makefile("rb", buffering=0)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:  # noqa: ANN401 (whatever can be written to)
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(min(self._read_s, left))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _failure(error: Exception) -> NotAnsweredError:

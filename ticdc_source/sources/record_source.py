@@ -1,9 +1,8 @@
 """The contract of a source of records (`RecordSource`): Kafka, the files of a storage sink, tables of TiDB.
 
-A source says which offset ranges there are, how a range is read into chunks, where a stream is, and what it means that
-records are gone. It knows no wire format; what it must know of them, it is given (`WireFormats`). Nothing outside this
-folder asks which source it has: `choose.source_of` makes it from the options. Another source is a subclass in a
-folder of its own, and a line there.
+A source says which offset ranges there are, how a range is read into chunks, where a stream is, and what lost records
+mean. It knows no wire format beyond what `WireFormats` tells it. Nothing outside this folder asks which source it has:
+`choose.source_of` makes it from the options. Another source is a subclass in a folder of its own, and a line there.
 """
 
 from __future__ import annotations
@@ -22,56 +21,44 @@ from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 
-# Returns members for the end of a micro-batch, which begin with `$`, given the offset of the previous batch, where the
+# Returns members (they begin with `$`) for the end of a micro-batch, given the offset of the previous batch, where the
 # next one begins in each topic partition, the ends of all, and the topics that were deleted and created again.
 OffsetMembers: TypeAlias = Callable[[OffsetJSON, Offsets, Offsets, Iterable[str]], OffsetJSON]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormats:
-    """What sources must know of wire formats.
-
-    Attributes:
-        in_topics: the names of those that come in topics.
-        in_files: those that a storage sink writes to files, by name.
-        of_tables: that of rows that TiDB itself sends.
-        lacking_commit_ts: those whose deletes may lack a commit-ts.
-    """
+    """What sources must know of wire formats, by name."""
 
     in_topics: frozenset[str]
     in_files: Mapping[str, FileFormat]
-    of_tables: str
-    lacking_commit_ts: frozenset[str] = frozenset()
+    of_tables: str  # rows that TiDB itself sends
+    lacking_commit_ts: frozenset[str] = frozenset()  # deletes may have none
 
 
 class Fetcher(AbstractContextManager["Fetcher"]):
-    """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
+    """Reads offset ranges, one after the other, on the same connections."""
 
     @property
     @abstractmethod
     def library(self) -> str | None:
-        """The client library that reads, and its version; None before the first range that is not empty."""
+        """The client library, and its version if known; None before the first range that is not empty."""
 
     @abstractmethod
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
-        """Yield the records of a range in offset order, in chunks as bounded by `FetchSettings`.
-
-        No record lies outside of the range. The iterator ends when the consumer's position reaches the end of the
-        range, as its last offsets may hold no record (transaction markers, aborted or compacted records).
+        """Yield the records of a range, and no others, in offset order and in chunks bounded by `FetchSettings`.
 
         Raises:
-            KafkaUnavailableError, StorageUnavailableError, TiDBUnavailableError: the source does not answer, or a
-                record does not arrive in time.
+            KafkaUnavailableError, StorageUnavailableError, TiDBUnavailableError: the source does not answer in time.
             DataLossError: records of the range no longer exist, and `fail_on_data_loss` is on.
             DecodeError: a record batch is damaged, or its codec is not available.
-            OptionError: the brokers refuse the login, or the user may not read the topic.
+            OptionError: the login is refused, or the user may not read the topic or table.
         """
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Report topics that were deleted and created again since it was planned to read them.
+        """Report topics that were deleted and created again since the read was planned, by their ids (`planned`).
 
-        To be called when everything has been read: whatever came before belongs to the topics of then, whose ids
-        `planned` has. Files, rows as of a TSO, and topics on a broker before Kafka 2.8 have none: nothing is noticed.
+        Call it when everything has been read. Files, rows as of a TSO, and topics before Kafka 2.8 have no ids.
 
         Raises:
             DataLossError: a topic has another id, and `fail_on_data_loss` is on.
@@ -89,15 +76,14 @@ class StreamPlanner(Protocol):
     """Plans the micro-batches of one query. It lives in the driver's Python process and is never pickled."""
 
     def initial(self) -> OffsetJSON:
-        """Return where a new stream starts. It is resolved once."""
+        """Where a new stream starts, resolved once."""
         ...
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
+        """Return the end of the micro-batch that begins at `start`; `start` itself if there is nothing to do.
 
         Args:
-            start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
-            max_offsets: how many offsets, or files, to read at most; 0 to stay where the stream is.
+            max_offsets: the most offsets, or files, to read; 0 to stay where the stream is.
             min_offsets: how many to wait for.
 
         Raises:
@@ -106,34 +92,29 @@ class StreamPlanner(Protocol):
         ...
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the offset ranges between two offsets, without empty ones."""
+        """The offset ranges between two offsets, without empty ones."""
         ...
 
     def behind(self, offset_range: OffsetRange) -> int | None:
-        """Return how many offsets there are behind a range now; None if that is not known."""
+        """How many offsets there are now after a range; None if unknown."""
         ...
 
     def newest(self) -> OffsetJSON:
-        """Return the ends of all topic partitions, for Spark's report."""
+        """The ends of all topic partitions, for Spark's report."""
         ...
 
     def stop_at_latest(self) -> None:
-        """Fix the end of the stream at what there is now (Trigger.AvailableNow)."""
+        """End the stream at what exists now (Trigger.AvailableNow)."""
         ...
 
 
 class RecordSource(AbstractContextManager["RecordSource"]):
-    """Where the records of one read come from. It connects at first use, and closes itself as a context manager.
+    """Where the records of one read come from. It connects at first use."""
 
-    Attributes:
-        is_one_log: whether all topic partitions together are one log: one watermark speaks for all of them, and each
-            DDL event comes once. If not, each topic partition has watermarks of its own, and may have a copy of each
-            DDL event.
-        loss: how an error about lost records begins.
-    """
-
+    # Whether one watermark speaks for all topic partitions, and each DDL event comes once. If not, each topic partition
+    # has its own watermarks, and may have a copy of each DDL event.
     is_one_log: bool
-    loss: str
+    loss: str  # how an error about lost records begins
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
         self._options = options
@@ -149,25 +130,17 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def described(self, ranges: Iterable[OffsetRange]) -> str:
-        """Return what a message calls the place of some ranges, without secrets."""
+        """What messages call the place of some ranges, without secrets."""
 
     @abstractmethod
     def check_protocol(self, protocol: str) -> None:
-        """Refuse a wire format that never comes from such a source; connect to nothing.
-
-        Raises:
-            OptionError: it is one.
-        """
+        """Raise OptionError for a wire format that never comes from such a source; connect to nothing."""
 
     def check_detected(self, protocol: str | None) -> None:
-        """Refuse a wire format that was found in the records of a stream, and that such a read cannot have.
-
-        Raises:
-            OptionError: it is one.
-        """
+        """Raise OptionError if the wire format found in the records of a stream does not suit the read."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:  # noqa: ARG002 (for others)
-        """Return the wire format, if something beside the messages or the partitions of a stream's offset tells it.
+        """The wire format, if the source itself or the partitions of a stream's offset tell it.
 
         Raises:
             OptionError: the option `protocol` contradicts it.
@@ -175,17 +148,14 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         return None
 
     def reading(self) -> tuple[RecordSource, Options]:
-        """Return what reads the ranges that a stream planned last, and its options: this source, or a part of it.
-
-        A micro-batch has ranges of one source.
-        """
+        """What reads the ranges that a stream planned last, all of one source, and its options."""
         return self, self._options
 
     # Which ranges there are.
 
     @abstractmethod
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return the offset ranges of a batch read.
+        """The offset ranges of a batch read.
 
         Raises:
             OptionError: the options contradict what exists.
@@ -194,7 +164,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:
-        """Return the ranges of which the first and last records tell the schema: all there are if it is no batch.
+        """The ranges whose first and last records tell the schema; for a stream, everything that exists.
 
         Raises:
             OptionError, DataLossError: as `batch_ranges`.
@@ -202,15 +172,15 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         """
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return the parts of a batch's ranges that a sample needs."""
+        """The parts of a batch's ranges that a sample needs."""
         return list(ranges)
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange] | None:  # noqa: ARG002 (for others)
-        """Return those ranges that have DDL; None if the wire format decides."""
+        """The ranges that have DDL; None if the wire format decides."""
         return None
 
     def defining(self, around: OffsetRange, version: int) -> list[OffsetRange] | None:  # noqa: ARG002 (for others)
-        """Return the ranges that define a version of the table whose rows a range has; None if they must be searched.
+        """The ranges that define a version of the table whose rows are `around`; None if they must be searched for.
 
         Raises:
             StorageUnavailableError: the source cannot be asked.
@@ -219,22 +189,22 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the first offset that exists, of those topic partitions that have some before a read."""
+        """The first offset that exists, for topic partitions that may have records before the read."""
 
     @abstractmethod
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the end offset of each topic partition."""
+        """The end offset of each topic partition."""
 
     @abstractmethod
     def existing(self) -> Iterable[TopicPartition]:
-        """Return the topic partitions that exist now, with those of which nothing has been read."""
+        """The topic partitions that exist now, even if nothing of them has been read."""
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of topics as the last look-ups had them, as far as they are known."""
+        """The known ids of topics, as of the last look-ups."""
         return {}
 
     def resolved_end(self) -> int | None:
-        """Return the commit-ts below which a batch is complete; None if the watermarks of its records tell it.
+        """The commit-ts below which a batch is complete; None if the watermarks in its records tell it.
 
         Raises:
             SchemaError: the source should tell it, and does not yet.
@@ -245,13 +215,13 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Return the ranges of each input partition: large ones cut, small ones together."""
+        """The ranges of each input partition: large ones are cut, small ones put together."""
 
     @abstractmethod
     def fetcher(
         self, settings: FetchSettings, *, protocol: str | None = None, max_rows: int | None = None, driver: bool = True
     ) -> Fetcher:
-        """Return a fetcher, for the driver or a worker; of each file it reads `max_rows` at most."""
+        """Make a fetcher for the driver or a worker; it reads at most `max_rows` of each file."""
 
     def task_fetcher(
         self,
@@ -260,7 +230,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         *,
         fresh: bool,  # noqa: ARG002 (for others)
     ) -> AbstractContextManager[Fetcher]:
-        """Return a context manager whose value is a fetcher: a new one, or one that the next task reuses.
+        """A context with a fetcher that the next task may reuse.
 
         With `fresh` it has new connections, because a retried task must not meet the same fault again.
         """
@@ -270,20 +240,19 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        """Return what plans a stream; see `OffsetMembers` (None for a source that is one log)."""
+        """What plans a stream. `members` matter only if the source is not one log."""
 
     def commit(self, offsets: Offsets) -> None:
-        """Show others how far a stream is, if the options ask for it. It never fails."""
+        """Show others how far a stream is, if the options ask for it. Never fails."""
 
     # What loss means.
 
     def report_loss(self, reason: str) -> None:
-        """Report that records are gone, as an error unless `failOnDataLoss` is off."""
         report_loss(reason, fail=self._options.fail_on_data_loss, begin=self.loss)
 
 
 def report_loss(reason: str, *, fail: bool, begin: str) -> None:
-    """Report lost records: as an error that begins with `begin` if `fail` is on, else as a warning."""
+    """Report lost records, as an error that begins with `begin`, or as a warning."""
     if fail:
         raise DataLossError(begin + reason)
     warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")

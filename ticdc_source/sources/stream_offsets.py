@@ -43,10 +43,7 @@ class MinimumWait:
         self._since: float | None = None
 
     def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
-        """Return whether to wait for `least` offsets; if there is one at least, for `max_delay` seconds.
-
-        The time is that of a monotonic clock.
-        """
+        """Whether to wait for `least` offsets: if there are any, for up to `max_delay` seconds of a monotonic clock."""
         if self._since is None:
             self._since = now
         if backlog >= least or (backlog > 0 and now - self._since >= max_delay):
@@ -60,14 +57,14 @@ def initial_offset(offsets: Offsets) -> OffsetJSON:
 
 
 def end_offset(start: OffsetJSON, end: OffsetJSON) -> OffsetJSON:
-    """Return an end that follows `start`; the first one also holds where the stream started."""
+    """An end that follows `start`; the first one also holds where the stream started."""
     if not start.get(INITIAL):
         return end
     return {START: {name: start[name] for name in start if name != INITIAL}, **end}
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Return the offsets in a checkpoint's JSON. Members that begin with `$` are ignored, also those of later releases.
+    """The offsets in a checkpoint's JSON, without members that begin with `$`, which later releases may add.
 
     Raises:
         CheckpointError: it is not an offset of a checkpoint.
@@ -78,13 +75,13 @@ def offsets_of(offset: OffsetJSON) -> Offsets:
 
 
 def start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
-    """Return where a batch starts: for an initial offset, the start that the end offset carries."""
+    """Where a batch starts: for an initial offset, the start that the end offset carries."""
     offsets = offsets_of(start)  # refuses what is no offset
     return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
 
 
 def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
-    """Return the topic ids of an offset, by topic; none for an offset of an earlier release.
+    """The topic ids of an offset, by topic; none for an offset of an earlier release.
 
     Raises:
         CheckpointError: it is not an offset of a checkpoint.

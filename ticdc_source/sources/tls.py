@@ -34,12 +34,11 @@ class _StoreError(ValueError):
 
 
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
-    """Build a TLS context, once: kafka-python would retry a file that it cannot read until the time is over.
-
-    Errors name the options that the settings come from, which begin with `prefix`.
+    """Build a TLS context ourselves: kafka-python would retry an unreadable file until the time is over.
 
     Raises:
-        AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
+        AccessRefusedError: a certificate or key cannot be loaded, or the package for its store is missing. It names the
+            option, which begins with `prefix`.
     """
     context = _new_context()
     context.check_hostname = tls.check_hostname
@@ -57,9 +56,7 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
 
 
 def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
-    """Build the TLS context for a token endpoint, given the brokers' settings, of which the trusted certificates count.
-
-    A public authority may have signed the endpoint's certificate, too.
+    """Build the TLS context for a token endpoint: brokers' and public authorities may have signed its certificate.
 
     Raises:
         AccessRefusedError: as for `tls_context`.
@@ -85,8 +82,7 @@ def _naming(option: str) -> Iterator[None]:
         reason = str(error) if isinstance(error, _StoreError) else "not PEM, which begins with -----BEGIN"
         if isinstance(error, OSError):
             reason = error.strerror or type(error).__name__
-        msg = f"{option}: the certificates or the key cannot be loaded: {reason}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(f"{option}: the certificates or the key cannot be loaded: {reason}") from None
 
 
 def _load_trusted(context: ssl.SSLContext, tls: TLSSettings, prefix: str) -> None:
@@ -98,8 +94,7 @@ def _load_trusted(context: ssl.SSLContext, tls: TLSSettings, prefix: str) -> Non
             own = [store.cert] if store.cert and not store.key else []
             file, text = None, _pem([*own, *store.additional_certs]).decode()
             if not text:
-                msg = "the store has no trusted certificate"
-                raise _StoreError(msg)
+                raise _StoreError("the store has no trusted certificate")
         if file or text:
             context.load_verify_locations(cafile=file, cadata=text)
         else:
@@ -127,55 +122,50 @@ def _load_key(context: ssl.SSLContext, tls: TLSSettings) -> None:
 
 
 def _is_pkcs12(path: str) -> bool:
-    """Return whether a file is a PKCS #12 store, and not PEM; DER and a store of Java's own formats are errors."""
+    """Whether a file is a PKCS #12 store, and not PEM; DER and Java's own formats are errors."""
     with Path(path).open("rb") as file:
         start = file.read(9)
     quoted, stem = shlex.quote(path), Path(path).stem
     kind = _ONLY_JAVAS.get(start[:4])
     if kind is not None:
-        msg = (
+        raise _StoreError(
             f"{path} is a {kind} store, which only Java reads. Make PKCS12 of it (keytool -importkeystore -srckeystore "
             f"{quoted} -srcstoretype {kind} -destkeystore {shlex.quote(f'{stem}.p12')} -deststoretype PKCS12), and set "
             "the option to that file"
         )
-        raise _StoreError(msg)
     der = _DER.match(start)
     if der is not None and der["store"] is None:
-        msg = (
+        raise _StoreError(
             f"{path} is DER. Make PEM of it (openssl x509 -inform DER -in {quoted} -out {shlex.quote(f'{stem}.pem')}; "
             "of a key: openssl pkey), and set the option to that file"
         )
-        raise _StoreError(msg)
     return der is not None
 
 
 def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:
     if importlib.util.find_spec("cryptography") is None:
         store, made = shlex.quote(path), shlex.quote(f"{Path(path).stem}.pem")
-        msg = (
+        raise _StoreError(
             f"{path} is a PKCS12 store, which the package cryptography reads. Install it where the driver and the "
             "executors run (pip install cryptography), or make PEM of the store (openssl pkcs12 -in "
             f"{store} -out {made}), and set the option to that file"
         )
-        raise _StoreError(msg)
     from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 (an optional package)
 
     data = Path(path).read_bytes()
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.reveal().encode())
     except Exception as error:
-        msg = f"the password of {path} is wrong, or it is damaged"
-        raise _StoreError(msg) from error
+        raise _StoreError(f"the password of {path} is wrong, or it is damaged") from error
 
 
 def _key_of(store: PKCS12KeyAndCertificates, password: Secret) -> bytes:
-    """Return the key, encrypted with a password, and its certificates as PEM."""
+    """The key, encrypted with a password, and its certificates as PEM."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
     chain = _pem([*([store.cert] if store.cert else []), *store.additional_certs])
     if not store.key or not chain:
-        msg = "the store has no key with a certificate"
-        raise _StoreError(msg)
+        raise _StoreError("the store has no key with a certificate")
     encryption = serialization.BestAvailableEncryption(password.reveal().encode())
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return store.key.private_bytes(encoding, form, encryption) + chain

@@ -17,8 +17,8 @@ from pyspark.sql.column import Column
 
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options, OptionValue, option_texts
-from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.pipeline.record_frames import (
     RECORD,
     check_column,
@@ -38,12 +38,13 @@ from ticdc_source.planning.frame_sample import (
     sample_of_records,
     schema_of_sample,
 )
+from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 
 @from_one_frame
 def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **options: OptionValue) -> DataFrame:
-    """Decode TiCDC's messages in a DataFrame: what `format("ticdc")` gives for the same records and options.
+    """Decode TiCDC's messages in a DataFrame, as `format("ticdc")` does for the same records and options.
 
     So the source works behind Spark's own Kafka source, on a bronze table of records, on files and in Spark Connect,
     and on Spark 3.5, which has no Python Data Source API. It runs as `DataFrame.mapInArrow`, without a shuffle.
@@ -86,11 +87,10 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     sampled = None
     if frame.isStreaming:
         if given is None and parsed.is_typed:
-            msg = (
+            raise SchemaError(
                 "The schema of a stream cannot be inferred from the stream: decode(stream, schema, …). Take the schema "
                 "from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
             )
-            raise SchemaError(msg)
     elif needs_sample(given, parsed):
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
@@ -112,14 +112,13 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
     bare = st.StructType([st.StructField(field.name, field.dataType, field.nullable) for field in fields])
     # PySpark 4.1 has it, as it has pipelines.
     arrays = sf.arrow_udf(run, st.ArrayType(bare))(sf.struct("*"))  # type: ignore[attr-defined]
-    named = (sf.col(_quoted(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
+    named = (sf.col(quoted_name(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
     return frame.select(sf.inline(arrays)).select(*named)
 
 
 def decoded(
     records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
 ) -> DataFrame:
-    """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
     scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 
@@ -134,7 +133,7 @@ def decoded(
 def infer_schema(
     source: DataFrame | Mapping[str, OptionValue] | None = None, /, **options: OptionValue
 ) -> st.StructType:
-    """Return the schema that `decode`, or `format("ticdc")`, gives.
+    """Return the schema that `decode` or `format("ticdc")` would infer.
 
     Args:
         source: a batch DataFrame as for `decode`, which is read once, whole: pass a part of a large table. Or the
@@ -153,10 +152,11 @@ def infer_schema(
         TiCDCSourceError: an option is wrong, or the messages do not determine a schema.
     """
     if source is None or isinstance(source, Mapping):
-        return to_spark(load.infer_schema(option_texts({**(source or {}), **options})))
+        return to_spark(load.load_schema(option_texts({**(source or {}), **options})))
     if source.isStreaming:
-        msg = "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
-        raise SchemaError(msg)
+        raise SchemaError(
+            "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
+        )
     parsed = frame_options(option_texts(options))
     records, _ = records_of(source, parsed)
     sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
@@ -200,14 +200,10 @@ def records_of(
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
     arrow = to_arrow(st.StructType([given])).field(0).type
     check_column(given.name, arrow, wanted)
-    column = sf.col(_quoted(given.name))
+    column = sf.col(quoted_name(given.name))
     if wanted.name == "timestamp" and is_time_in_ms(arrow):
         return sf.timestamp_millis(column)
     return column.cast(type_of(wanted.type))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _as_struct(frame: DataFrame, schema: st.StructType | str) -> st.StructType:

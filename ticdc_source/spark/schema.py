@@ -85,5 +85,6 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
     for arrow, known in _PLAIN:
         if type(type_) is type(known):
             return arrow
-    msg = f"Column {name}: the type {type_.simpleString()} is not one that the source reads; use string and cast"
-    raise SchemaError(msg)
+    raise SchemaError(
+        f"Column {name}: the type {type_.simpleString()} is not one that the source reads; use string and cast"
+    )

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
-from ticdc_source.options.options import Options
-from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning import load
-from ticdc_source.planning.partitions import Partition
-from ticdc_source.spark.schema import to_arrow, to_spark
-from ticdc_source.spark.stream import new_stream_reader
-from ticdc_source.spark.worker import TiCDCPartition, read_partition
+from ticdc_source.spark.readers import TiCDCReader, new_stream_reader
+from ticdc_source.spark.schema import to_spark
 
 ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
-
-
-class TiCDCReader(DataSourceReader):
-    """Plans on the driver, reads on the workers. It holds no connection, so that Spark can pickle it."""
-
-    def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
-        self._schema = schema
-        self._options = options
-        self._shown = set(shown)  # warnings of load()
-        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
-
-    @from_one_frame
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the input partitions: never none, because Spark would then read a partition of its own making."""
-        with once_per_query(self._shown):
-            plan = load.plan_batch(to_arrow(self._schema), self._options)
-        parts = (Partition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]])
-        return [TiCDCPartition(part) for part in parts]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, to_arrow(self._schema), self._options)
 
 
 class TiCDCDataSource(DataSource):
@@ -72,7 +45,7 @@ class TiCDCDataSource(DataSource):
             TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
         """
         with once_per_query(self._shown):
-            return to_spark(load.infer_schema(self.options))
+            return to_spark(load.load_schema(self.options))
 
     @from_one_frame
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -26,13 +26,6 @@ _RECORD = to_spark(RECORD)
 _SCHEMA = st.StructType([st.StructField("kind", st.StringType()), st.StructField("text", st.StringType()), *_RECORD])
 
 
-class Persisted(Protocol):
-    """What holds persisted records."""
-
-    def close(self) -> None:
-        """Release them."""
-
-
 class Leftover(NamedTuple):
     """What a micro-batch leaves for the next.
 
@@ -48,7 +41,7 @@ class Leftover(NamedTuple):
 
 
 class SyncState:
-    """A folder for what `tables` carries from one micro-batch to the next: watermarks, DDL, types, held-back records.
+    """A folder for what `tables` keeps between micro-batches: watermarks, DDL, types, held-back records.
 
     Use one for each stream, beside its checkpoint, and remove both together. Spark reads and writes the folder as
     Parquet, so any file system that Spark knows will do. A micro-batch that Spark repeats finds what it found before.
@@ -62,14 +55,13 @@ class SyncState:
     def __init__(self, path: str, *, partitions: int | None = None) -> None:
         self.path = path.rstrip("/")
         self.partitions = partitions
-        self._last: Persisted | None = None
+        self._release: Callable[[], object] = lambda: None
         self._saved: Leftover | None = None
 
-    def keep(self, last: Persisted) -> None:
-        """Keep what a micro-batch has persisted until the next one, and release what the one before has."""
-        if self._last is not None:
-            self._last.close()
-        self._last = last
+    def keep(self, release: Callable[[], object]) -> None:
+        """Release what the micro-batch before this one has persisted; this one is released with the next."""
+        self._release()
+        self._release = release
 
     def before(self, spark: SparkSession, batch_id: int) -> Leftover:
         """Return what the micro-batch before this one has left.
@@ -161,5 +153,4 @@ def asking(question: Callable[[], object]) -> Iterator[None]:
 
 
 def check_permission() -> None:
-    """Ask, before a commit."""
     _question.get()()

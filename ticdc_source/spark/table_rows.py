@@ -18,11 +18,9 @@ from pyspark.sql import types as st
 
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadContext
-from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import task_fetcher
+from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.pipeline.read import leave_out_modules
+from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.planning.read_schema import read_schema
 from ticdc_source.protocols import FORMATS, decoder_of
@@ -31,9 +29,8 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.tidb.catalog import described, rows_about
 from ticdc_source.sources.tidb.client import Session
-from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import Texts
-from ticdc_source.sources.tidb.source import Cut, bound_of, cut_ranges
+from ticdc_source.sources.tidb.source import Cut, RowRange, bound_of, cut_ranges
 from ticdc_source.sources.tidb.sql import StoredRows
 from ticdc_source.spark.schema import to_spark
 
@@ -80,7 +77,6 @@ class TableRows:
 
     @cached_property
     def stored(self) -> StoredRows:
-        """The statements that read it."""
         return StoredRows(self.name, self.columns, self.key, tuple(self.computed.values()), self.condition)
 
     @cached_property
@@ -105,7 +101,6 @@ class TableRows:
         return session
 
     def about(self) -> int:
-        """Return how many rows the table has, by TiDB's statistics, which are of about now."""
         with self.session() as session:
             return rows_about(session, self.name)
 
@@ -131,18 +126,11 @@ class TableRows:
         context = context_of_schema(schema, options) or ReadContext(protocol=FORMATS.of_tables)
         places = [RowRange.of(self.name, number, cut.rows, self.tso, cut.sql) for number, cut in enumerate(ranges)]
 
+        @each_from_one_frame
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             leave_out_modules()
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield from _read(places[number], schema, options, context)
+                yield from read_partition(Partition([places[number]], context, BatchScope()), schema, options)
 
         numbers = spark.range(len(ranges), numPartitions=len(ranges))
         return numbers.mapInArrow(run, to_spark(schema))
-
-
-@each_from_one_frame
-def _read(place: RowRange, schema: pa.Schema, options: Options, context: ReadContext) -> Iterator[pa.RecordBatch]:
-    """Read a range, on a worker."""
-    spec = read_spec(schema, options, context)
-    with task_fetcher(options, FORMATS.of_tables, fresh=False) as fetcher:
-        yield from read(fetcher.fetch(place), spec, ReadState.of(spec))

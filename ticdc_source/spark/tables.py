@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
@@ -21,10 +22,10 @@ from ticdc_source.options.topics import TopicPartition, parse_table
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
-from ticdc_source.protocols import PROTOCOLS, renamed_tables
+from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.sources.tidb.fetch import DEFINITION
+from ticdc_source.sources.tidb.source import DEFINITION
 from ticdc_source.spark.frames import decode, decoded, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -35,7 +36,7 @@ _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
 
 
 class Tables(dict[str, DataFrame]):
-    """The changes of each table of a micro-batch, by the table's name, such as `shop.orders`.
+    """The changes of each table in a micro-batch, by table name, such as `shop.orders`.
 
     If the micro-batch has only DDL for a table, its DataFrame is empty and has only the metadata columns.
 
@@ -83,7 +84,6 @@ class Tables(dict[str, DataFrame]):
             self._persisted.pop().unpersist()
 
     def persist(self, frame: DataFrame) -> DataFrame:
-        """Let Spark keep a DataFrame until `close`."""
         self._persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return self._persisted[-1]
 
@@ -110,7 +110,7 @@ def tables(
     known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
-    """Return the typed changes of each table that a micro-batch has, new tables included.
+    """Return the typed changes of each table in a micro-batch, including new tables.
 
     Call it in `foreachBatch`, with the micro-batch of a stream with `outputFormat=record`, or of Spark's Kafka source.
     The micro-batch is fetched once and persisted; one pass over it finds the tables, every column of each, and DDL.
@@ -159,43 +159,49 @@ def tables(
     """
     parsed = _checked(frame, state, batch_id, consistency, on_table_error, options)
     own = _own_options(options, table_options or {})
-    result = Tables()
-    try:
-        if state is None or batch_id is None:
-            records = result.persist(_as_records(frame, options).withColumn("_held", sf.lit(False)))  # noqa: FBT003
-            batch = _MicroBatch(_planned_as_one(records), parsed, own, Progress(), known_ddl=known_ddl)
-            batch.fill(result, batch.content(_no_records(), on_table_error), on_table_error, {})
-            return result
-        before = state.before(frame.sparkSession, batch_id)
+    spark, number = frame.sparkSession, batch_id or 0
+    with _released_on_error() as result:
+        before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
         held = None if before.held is None else _as_records(before.held, options)
         records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
-        progress = _progress(records, before.progress, batch_id, state.partitions)
-        held_from = _held_from(records, progress, consistency)
+        progress, held_from = before.progress, None
+        if state is not None:
+            progress = _progress(records, progress, number, state.partitions)
+            held_from = _held_from(records, progress, consistency)
+            result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch = _MicroBatch(
             records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
         content = batch.content(before.ddl, on_table_error)
-        resumed = {name.lower(): number for name, number in (resume or {}).items()}
+        resumed = {name.lower(): skipped_in for name, skipped_in in (resume or {}).items()}
         skipped = {name: skip for name, skip in before.progress.skipped.items() if resumed.get(name.lower()) != skip[0]}
-        result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
-        if on_table_error != "report":
-            skipped |= {name: (batch_id, str(error)) for name, error in result.errors.items() if name not in skipped}
-        progress = replace(
-            progress,
-            skipped=skipped,
-            tables=progress.tables | result.keys() | result.errors.keys(),
-            column_types=content.column_types,
-        )
-        state.save(frame.sparkSession, Leftover(progress, content.ddl_records, batch.held()))
+        if state is not None:
+            if on_table_error != "report":
+                skipped |= {name: (number, str(error)) for name, error in result.errors.items() if name not in skipped}
+            progress = replace(
+                progress,
+                skipped=skipped,
+                tables=progress.tables | result.keys() | result.errors.keys(),
+                column_types=content.column_types,
+            )
+            state.save(spark, Leftover(progress, content.ddl_records, batch.held()))
+    if state is not None:
+        state.keep(result.close)
+    return result
+
+
+@contextmanager
+def _released_on_error() -> Iterator[Tables]:
+    result = Tables()
+    try:
+        yield result
     except BaseException:
         result.close()
         raise
-    state.keep(result)
-    return result
 
 
 @from_one_frame
@@ -231,8 +237,7 @@ def replayed(
     own = _own_options(options, table_options or {})
     before = state.before(kept.sparkSession, batch_id)
     place = ("_topic", "_partition", "_offset")
-    result = Tables()
-    try:
+    with _released_on_error() as result:
         records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
@@ -241,9 +246,6 @@ def replayed(
             has_held=True, known_ddl=known_ddl,
         )  # fmt: skip
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
-    except BaseException:
-        result.close()
-        raise
     return result
 
 
@@ -281,34 +283,32 @@ def _checked(
     options: Mapping[str, OptionValue],
 ) -> Options:
     if frame.isStreaming:
-        msg = (
+        raise SchemaError(
             "tables() takes one micro-batch: call it in foreachBatch, "
             "stream.writeStream.foreachBatch(lambda batch, batch_id: …)"
         )
-        raise SchemaError(msg)
     for name, value, allowed in (
         ("consistency", consistency, ("latest", "resolved")),
         ("on_table_error", on_table_error, ("fail", "skip", "report")),
     ):
         if value not in allowed:
-            msg = f"{name}={value!r}: it must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
-            raise OptionError(msg)
+            raise OptionError(f"{name}={value!r}: it must be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}")
     if state is None and consistency == "resolved":
-        msg = "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
-        raise OptionError(msg)
+        raise OptionError(
+            "consistency='resolved' needs state=SyncState(folder), which keeps watermarks and held-back changes"
+        )
     if state is not None and batch_id is None:
-        msg = "state=… needs batch_id=…, the number of the micro-batch that Spark passes to foreachBatch"
-        raise OptionError(msg)
+        raise OptionError("state=… needs batch_id=…, the number of the micro-batch that Spark passes to foreachBatch")
     parsed = frame_options(option_texts(options))
     if parsed.output_format != "changelog":
-        msg = "Option 'outputFormat': tables() always returns the changelog of each table; remove the option"
-        raise OptionError(msg)
+        raise OptionError(
+            "Option 'outputFormat': tables() always returns the changelog of each table; remove the option"
+        )
     if parsed.mode == "PERMISSIVE":
-        msg = (
+        raise OptionError(
             "mode=PERMISSIVE is not supported by tables(): a record that cannot be read belongs to no table. Keep the "
             "records themselves in a bronze table (outputFormat=record), and read them with FAILFAST or DROPMALFORMED"
         )
-        raise OptionError(msg)
     return parsed
 
 
@@ -328,10 +328,9 @@ def _protocol_of(records: DataFrame, options: Options) -> str | None:
     undecoded, _ = records_of(records, options)
     found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
     if len(found) > 1:
-        msg = (
+        raise OptionError(
             f"The topics hold more than one protocol: {', '.join(found)}. Copy them apart, each with a sync of its own"
         )
-        raise OptionError(msg)
     return next(iter(found), None)
 
 
@@ -353,7 +352,7 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
 def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
     """Return records of avro with the names that `tableDDL` has: the read of the records may not have had it."""
     parsed = frame_options(option_texts(options))
-    renamed = renamed_tables(parsed.table_ddl)
+    renamed = originals_of_sanitized(parsed.table_ddl)
     if not renamed or _protocol_of(records, parsed) != "avro":
         return records
 
@@ -373,7 +372,6 @@ def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue])
 
 
 def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
-    """Return new records and records that were held back, told apart by `_held`."""
     frames = ((fresh, False), (held, True))
     told = (frame.withColumn("_held", sf.lit(value)) for frame, value in frames if frame is not None)
     return reduce(DataFrame.unionByName, told)
@@ -459,7 +457,6 @@ class _MicroBatch:
     def fill(
         self, result: Tables, content: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
     ) -> None:
-        """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
         result.records, result.bad_record_error = self.records, content.corrupt
         result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
@@ -512,7 +509,6 @@ class _MicroBatch:
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
-        """Return the records to hold back, undecoded; None if none are held back."""
         options, held_from = self.options, self.held_from
         if held_from is None:
             return None
@@ -534,7 +530,6 @@ def _failure(changes: DataFrame) -> TiCDCSourceError | None:
 
 def _report(result: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
     if on_table_error == "fail":
-        msg = f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others"
-        raise type(error)(msg)
+        raise type(error)(f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others")
     warn(f"on_table_error='skip': table {name} is left out from now on: {error}")
     result.errors[str(name)] = error

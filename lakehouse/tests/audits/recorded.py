@@ -66,6 +66,5 @@ class RecordedSide:
 
 
 def answers() -> dict[str, Any]:
-    """Return what TiDB answered."""
     found: dict[str, Any] = json.loads(gzip.decompress((FOLDER / "answers.json.gz").read_bytes()))
     return found

@@ -23,7 +23,6 @@ def rows(spark: "SparkSession") -> "DataFrame":
 
 
 def snapshot_columns() -> "list[Column]":
-    """Return the columns as TiDB has them."""
     from ticdc_source.schema.model import Column
     from ticdc_source.schema.types import parse_type
 
@@ -40,7 +39,7 @@ def comparison(rows: "DataFrame") -> "Comparison":
 def settings(spark: "SparkSession") -> "Iterator[None]":
     """The settings of the session of an audit."""
     from ticdc_lakehouse.audits.table_audit import SETTINGS
-    from ticdc_lakehouse.targets.merge_sessions import configured
+    from ticdc_lakehouse.targets.sessions import configured
 
     with configured(spark, SETTINGS):
         yield

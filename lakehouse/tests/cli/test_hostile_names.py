@@ -18,7 +18,7 @@ def test_no_command_reaches_the_terminal(
     monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
     calls: list[tuple[object, ...]] = [
         ("sync", f"{tmp_path}/{EVIL}"),
-        ("sync", "--bootstrap-servers", "127.0.0.1:1", "--path", EVIL, "--format", EVIL),
+        ("sync", "--subscribe", "t", "--path", EVIL, "--format", EVIL, "--checkpoint", "c"),
         ("audit", f"{tmp_path}/{EVIL}"),
     ]
 

@@ -16,7 +16,6 @@ sys.exit(main(sys.argv[1:]))
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command where there is no PySpark."""
     return subprocess.run(
         [sys.executable, "-c", WITHOUT_PYSPARK, *arguments],
         env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False,

@@ -1,10 +1,11 @@
 """The lines that `ticdc-lakehouse sync` prints; without Spark."""
 
+import argparse
 from dataclasses import replace
 
 import pytest
 
-from ticdc_lakehouse.cli.sync import _show_batch
+from ticdc_lakehouse.cli.sync import _show_batch, add_arguments
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.schema.tso import of_ms
@@ -34,3 +35,11 @@ def test_a_table_is_complete_only_if_nothing_is_missing() -> None:
     assert not TableStatus(table_name="shop.a", target="t").is_complete
     assert not TableStatus(table_name="shop.a", target="t", complete_since=AT, bad_records=1).is_complete
     assert not replace(whole, phase=SetAside(reason="why", since="now")).is_complete
+
+
+def test_an_engine_is_named_in_any_case() -> None:
+    """The command takes it as people write it."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+
+    assert parser.parse_args(["--format", " Delta"]).format == "delta"

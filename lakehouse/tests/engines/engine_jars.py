@@ -66,7 +66,6 @@ def use(engine: str, folder: Path) -> int:
 
 
 def main() -> None:
-    """Do one of the two, and print a report."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.engines.engine_jars")
     parser.add_argument("what", choices=("fetch", "use"))
     parser.add_argument("engine", help="delta or iceberg")

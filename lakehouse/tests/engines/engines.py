@@ -36,19 +36,12 @@ def sqlite() -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """A release of Delta or Iceberg.
+    """A release of Delta or Iceberg."""
 
-    Attributes:
-        name: `delta` or `iceberg`.
-        version: its release.
-        pyspark: the PySpark with which it is tested; the newest releases of both engines share one.
-        pom: the file that tells Maven which jars it needs.
-    """
-
-    name: str
-    version: str
-    pyspark: str
-    pom: str
+    name: str  # `delta` or `iceberg`
+    version: str  # its release
+    pyspark: str  # the PySpark with which it is tested; the newest releases of both engines share one
+    pom: str  # the file that tells Maven which jars it needs
 
     @property
     def jars(self) -> list[Path]:

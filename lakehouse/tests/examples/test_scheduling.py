@@ -46,7 +46,6 @@ def crontab() -> list[tuple[str, str]]:
 
 
 def here(folder: Path, text: str) -> str:
-    """Return text of the page with its folders below another one."""
     return re.sub("|".join(rf"{place}(?=/)" for place in PLACES), lambda match: f"{folder}{match[0]}", text)
 
 
@@ -82,7 +81,6 @@ def logged(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(command: str) -> int:
-    """Run a command as cron does, and return its exit code."""
     return subprocess.run(["/bin/sh", "-c", command], check=False).returncode
 
 

@@ -28,7 +28,6 @@ MESSAGES = 300  # of each table
 
 
 def main(engine: str, folder: str, servers: str) -> None:
-    """Run the steps, and print what was found."""
     with ENGINES[NEWEST[engine]].session(Path(folder), sqlite() if engine == "iceberg" else ()) as spark:
         spark.sparkContext.setLogLevel("ERROR")
         for name, value in catalog_settings(engine, folder).items():
@@ -39,7 +38,6 @@ def main(engine: str, folder: str, servers: str) -> None:
 
 
 def catalog_settings(engine: str, folder: str) -> dict[str, str]:
-    """Return the settings of a catalog that has views."""
     if engine == "delta":
         return {}
     catalog = "spark.sql.catalog.views"
@@ -77,7 +75,6 @@ class Example:
                 self.messages[name].append(message)
 
     def refused(self) -> str:
-        """Return what is said of a catalog without views."""
         if self.config.format == "delta":
             return ""
         try:

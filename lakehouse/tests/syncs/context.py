@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
 from ticdc_lakehouse.syncs.micro_batch import SyncContext
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.views import Views
+from ticdc_lakehouse.tidb import TiDBConfig
 
 A_TIDB = TiDBConfig(url="h", user="reader")
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
@@ -37,12 +34,7 @@ def config(**given: Any) -> SyncConfig:
 def context(config: SyncConfig, **given: Any) -> SyncContext:
     """Return what all micro-batches of a sync share, without a session."""
     spark: Any = None
-    redaction = Redaction({}, {})
-    stream = Stream(redaction, is_finite=config.trigger is None)
+    stream = Stream(config)
     shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
-    joining = Joining(spark, config, stream, shared, redaction)
-    values: dict[str, Any] = {
-        "spark": spark, "config": config, "shared": shared, "redaction": redaction, "joining": joining,
-        "quarantine": Quarantine("q", "delta"), "views": Views(config, redaction.text), **given,
-    }  # fmt: skip
-    return SyncContext(**values)
+    joining = Joining(spark, config, stream, shared)
+    return SyncContext(**{"spark": spark, "config": config, "shared": shared, "joining": joining, **given})

@@ -29,12 +29,10 @@ STATUS = "delta.`/lake/_ticdc_sync`"
 
 
 def target(table: str) -> str:
-    """Return the name of a target."""
     return f"delta.`/lake/shop/{table}`"
 
 
 def insert(table: str, number: int, commit_ts: int, *, key: bool = True, **more: str) -> Message:
-    """Return an insert into shop.<table>."""
     types = {"id": "int", **dict.fromkeys(more, "varchar(10)")}
     cells = {"id": str(number), **more}
     return canal("INSERT", [cells], None, types, database="shop", table=table, pkNames=["id"] if key else None,
@@ -42,13 +40,11 @@ def insert(table: str, number: int, commit_ts: int, *, key: bool = True, **more:
 
 
 def ddl(table: str, query: str, commit_ts: int, kind: str) -> Message:
-    """Return a DDL event of shop.<table>."""
     return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
                  _tidb={"commitTs": commit_ts})  # fmt: skip
 
 
 def watermark(ts: int) -> Message:
-    """Return a watermark."""
     event = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK", "es": 0,
              "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
              "_tidb": {"watermarkTs": ts}}  # fmt: skip
@@ -64,7 +60,6 @@ def events_of_one_message(table: str, **commits: int) -> Message:
 
 
 def open_watermark(ts: int) -> Message:
-    """Return a watermark of open-protocol."""
     return open_message(({"ts": ts, "t": 3}, b""))
 
 

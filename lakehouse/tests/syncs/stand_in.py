@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
@@ -48,14 +48,12 @@ class TiDB:
 
     def kept(self) -> tuple[float, float]:
         if self.is_gone:
-            msg = "TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'"
-            raise DataLossError(msg)
+            raise DataLossError("TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'")
         return self.life_time
 
     def table(self, name: TableName) -> Rows:
         if name not in self.rows:
-            msg = f"TiDB had no table {name}"
-            raise OptionError(msg)
+            raise OptionError(f"TiDB had no table {name}")
         return Rows(self, name)
 
 
@@ -81,7 +79,6 @@ class Rows:
         ][:most]
 
     def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
-        """Return rows as changes."""
         clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in [each.sql]]
         self.tidb.reads += [(self.name, clause) for clause in clauses]
         rows = [("insert", (AT, 1, -1, -1, -1), *row) for row in self.tidb.rows[self.name]]

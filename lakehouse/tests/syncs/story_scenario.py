@@ -15,7 +15,6 @@ from lakehouse.tests.syncs.stories import EngineLake, Story
 
 
 def main(engine: str, folder: str, seed: str, count: str) -> None:
-    """Run the stories."""
     kind, done = ENGINES[engine].name, []
     with ENGINES[engine].session(Path(folder)) as spark:
         for number in range(int(seed), int(seed) + int(count)):

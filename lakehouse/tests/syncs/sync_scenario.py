@@ -15,16 +15,15 @@ from pyspark.sql import SparkSession
 
 from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs.stand_in import TiDB
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.database_sync import sync
 from ticdc_lakehouse.syncs.status import statuses_of
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.spark.source import TiCDCDataSource
 
 
 def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> None:
-    """Run the sync."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in ENGINES[engine].settings(Path(folder)).items():
@@ -47,7 +46,7 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> Non
         catalog=None if is_delta else "lake",
         checkpoint=f"{folder}/checkpoint",
         tables=tuple(tables.split(",")),
-        tidb=TiDBConfig(url="tidb:4000", user="reader", rows_per_range=2),
+        tidb=TiDBConfig(url="tidb:4000", user="reader", rows_per_range=5),
     )
     with suppress(TargetError):  # this is the first run
         for status in statuses_of(spark, config):

@@ -9,9 +9,8 @@ import pytest
 
 from lakehouse.tests.syncs.context import config, context
 from lakehouse.tests.targets.memory import Lake
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.checkpoint import starts_of
-from ticdc_lakehouse.syncs.completeness import claimed, lost_before
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.checkpoint import claimed, lost_before, starts_of
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.target import CommitFacts
@@ -103,7 +102,6 @@ def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> No
 
 
 def micro_batch(lost_until: int | None) -> MicroBatch:
-    """Return a micro-batch without changes."""
     shared = context(config(), lost_until=lost_until)
     return MicroBatch(context=shared, changes=Tables(), facts=CommitFacts(), statuses={})
 

@@ -13,9 +13,9 @@ from lakehouse.tests.syncs.test_resume import free, obstruct
 from lakehouse.tests.targets.memory import Lake, MemoryTarget, Table
 from tests.support.messages import Message, canal
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.status import StatusTable
+from ticdc_lakehouse.tidb import TiDBConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
@@ -30,7 +30,6 @@ def created(sync: MemorySync, *names: str) -> None:
 
 
 def claims(lake: Lake, table: str) -> bool:
-    """Return whether a target says that it is complete."""
     return "ticdc.complete" in lake.tables[target(table)].properties
 
 
@@ -103,12 +102,10 @@ def test_nothing_is_complete_if_changes_may_be_lost(lake: Lake, tmp_path: Path) 
 
 
 def new(table: str, commit_ts: int) -> tuple[Message, Message]:
-    """Return the CREATE of a table, and its first row."""
     return ddl(table, CREATE.format(table), commit_ts, "CREATE"), insert(table, 1, commit_ts + 1)
 
 
 def with_tidb(sync: MemorySync) -> None:
-    """Start the command with a TiDB, which it loads from."""
     sync.config = replace(sync.config, tidb=TiDBConfig(url="h", user="reader"))
     sync.start()
     assert sync._running is not None
@@ -263,12 +260,10 @@ def test_a_start_that_fails_gives_its_lease_back(lake: Lake, tmp_path: Path, mon
 
 def unreadable(*_: object, **__: object) -> None:
     """Fail, as a store or a survey may."""
-    message = "403: it cannot be read"
-    raise RuntimeError(message)
+    raise RuntimeError("403: it cannot be read")
 
 
 def bad(table: str) -> tuple[bytes | None, bytes]:
-    """Return an insert of which a value cannot be read."""
     key, value = insert(table, 9, 29)
     assert value is not None
     message = json.loads(value)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.config import redactor
 from ticdc_lakehouse.syncs.failures import Shared, cause_of, shared_cause, text_of
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.targets.repeats import retried
+from ticdc_lakehouse.targets.opening import retried
 from ticdc_source.errors import (
     AccessRefusedError,
     ClaimCheckUnavailableError,
@@ -58,7 +58,6 @@ def test_nothing_else_is_tried_again(error: Exception) -> None:
 
 
 def shared(try_store: Callable[[], None] = lambda: None) -> Shared:
-    """Return what tells errors apart."""
     return Shared(stopping=lambda: False, try_store=try_store)
 
 
@@ -66,8 +65,7 @@ def test_a_store_that_fails_is_no_tables_trouble() -> None:
     """If the status table cannot be written either, its error ends the sync; otherwise the table is set aside."""
 
     def fails() -> None:
-        msg = "the store fails"
-        raise TargetError(msg)
+        raise TargetError("the store fails")
 
     for error in (RuntimeError("503 Slow Down"), TargetError("cannot be opened"), OSError("No space left on device")):
         assert not shared().stops_all(error)
@@ -129,7 +127,7 @@ SECRETS = ["hunter2", "AKIAABCDEFG", "s3cr3t/key+1=", "eyJhbGciOi.J9", "p:w", "a
 
 def test_errors_of_stores_hide_secrets() -> None:
     """Given secrets are hidden wherever they stand; users in URLs, queries, headers and named secrets always."""
-    redaction = Redaction(
+    redact = redactor(
         {
             "kafka.bootstrap.servers": "broker:9092",
             "kafka.sasl.jaas.config": 'PlainLoginModule required username="me" password="hunter2";',
@@ -139,7 +137,7 @@ def test_errors_of_stores_hide_secrets() -> None:
         },
         {"spark.hadoop.fs.s3a.secret.key": "s3cr3t/key+1=", "spark.driver.memory": "4g"},
     )
-    text = redaction.text(
+    text = redact(
         "Access denied for hunter2 (abc) at broker:9092 in UTC with 4g: "
         "GET https://AKIAABCDEFG:p:w@bucket.s3.amazonaws.com/lake?X-Amz-Signature=abc%2Fdef&x=1 "
         "(Authorization: Bearer eyJhbGciOi.J9, secret_key=s3cr3t/key+1=, fs.s3a.access.key: 'AKIAABCDEFG')"
@@ -148,6 +146,4 @@ def test_errors_of_stores_hide_secrets() -> None:
     assert not [secret for secret in SECRETS if secret in text], text
     for kept in ("broker:9092", "UTC", "4g", "bucket.s3.amazonaws.com/lake", "Access denied"):
         assert kept in text
-    assert (
-        Redaction({}, {}).text("Column v is int, and token was expected") == "Column v is int, and token was expected"
-    )
+    assert redactor({}, {})("Column v is int, and token was expected") == "Column v is int, and token was expected"

@@ -13,7 +13,7 @@ from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.syncs.database_sync import await_query
 from ticdc_lakehouse.syncs.status import Following, SetAside
-from ticdc_lakehouse.targets import repeats
+from ticdc_lakehouse.targets import opening
 
 pytestmark = [
     pytest.mark.spark,
@@ -25,7 +25,7 @@ TRIES = 5
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "_PAUSES_S", (0.0,) * (TRIES - 1))
+    monkeypatch.setattr(opening, "_PAUSES_S", (0.0,) * (TRIES - 1))
 
 
 def timed(sync: MemorySync) -> Clock:

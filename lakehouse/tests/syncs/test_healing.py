@@ -10,7 +10,7 @@ from lakehouse.tests.syncs.context import A_TIDB, Clock, config
 from ticdc_lakehouse.syncs import database_sync, following
 from ticdc_lakehouse.syncs.failures import BackOff
 from ticdc_lakehouse.syncs.following import RunningSync
-from ticdc_lakehouse.syncs.status import Healing, LeftOut, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import LeftOut, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import renames
 from ticdc_source.errors import DataLossError
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -18,7 +18,6 @@ from ticdc_source.schema.table_name import TableName
 
 
 def status(name: str = "s.a", **given: Any) -> TableStatus:
-    """Return the status of a complete table."""
     values = {"target": f"lake.{name}", "kind": "table", "complete_since": 100, "resolved_ts": 500, **given}
     return TableStatus(table_name=name, **values)
 
@@ -73,7 +72,7 @@ def test_a_name_that_another_table_has_now(query: str, table: str, renamed: list
 
 def test_a_status_remembers_its_pauses() -> None:
     """A pause has its reason and both commit-ts; kept records that follow a load end the same pause."""
-    before = status(phase=Healing(reason="EXCHANGE"))
+    before = status(phase=Loading(reason="EXCHANGE"))
     loaded = replace(before, resolved_ts=900, complete_since=900).after_pause(before, "EXCHANGE", "now", 55)
     (pause,) = loaded.pauses
     told = (pause.reason, pause.complete_since, pause.from_ts, pause.to_ts, pause.rows)
@@ -158,7 +157,8 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     )
     sync._lease = SimpleNamespace(check=lambda **_: None)
     sync._marks = SimpleNamespace(write=lambda _: None)
-    monkeypatch.setattr(following, "unclaim", lambda _spark, target: unclaimed.append(target))
+    monkeypatch.setattr(following, "existing_target", lambda _, name: SimpleNamespace(
+        remove_properties=lambda _: unclaimed.append(name)))  # fmt: skip
     log, out = status("s.log", kind="log"), status("s.out", phase=LeftOut())
     aside = status("s.aside", phase=SetAside(reason="why", since="now", kept_from=3))
     sync._tables = {one.table_name: one for one in (status(), log, out, aside)}
@@ -166,7 +166,7 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
 
     sync.restart_after_loss("offsets 5 to 9 are gone", skips=True)
 
-    healing = Healing(reason="offsets 5 to 9 are gone")
+    healing = Loading(reason="offsets 5 to 9 are gone")
     assert sync._tables == {
         "s.a": status(phase=healing),
         "s.aside": status("s.aside", phase=healing),

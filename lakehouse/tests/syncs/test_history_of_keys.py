@@ -29,7 +29,7 @@ def test_a_history_ends_with_its_key(lake: Lake, tmp_path: Path, monkeypatch: py
     sync.start()
     sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10), insert("a", 2, 11))
     log = target("a__log")
-    own = views.Views(replace(sync.config), str)
+    own = views.Views(replace(sync.config))
     given: Any = (sync.spark, "the_view", lake.open(sync.spark, log), None)
     own._replace_history(*given)
     changed = canal("DELETE", [{"nid": "1"}], None, {"nid": "int"}, database="shop", table="a", pkNames=["nid"],

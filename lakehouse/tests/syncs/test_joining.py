@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import A_TIDB, config
-from ticdc_lakehouse.common.errors import UnexplainedChangeError
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.syncs import joining
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import Healing, Loading, Phase, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Loading, Phase, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, TiCDCSourceError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
@@ -45,8 +44,7 @@ class TiDB:
 
     def now(self) -> int:
         if self.is_away:
-            msg = "no server answers"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError("no server answers")
         return NOW
 
     def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
@@ -56,8 +54,7 @@ class TiDB:
     def life_time(self, at: int) -> tuple[float, float]:
         self.now()
         if at < self.safe_point:
-            msg = f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'"
-            raise DataLossError(msg)
+            raise DataLossError(f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'")
         return 600.0, 600.0
 
     def load(
@@ -87,10 +84,10 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
 
     def make(**given: Any) -> Joining:
         spark: Any = None
-        redaction = Redaction({}, {})
-        stream = Stream(redaction, is_finite=True)
+        its = config(**{"tables": ("shop.*",), "tidb": A_TIDB, **given})
+        stream = Stream(its)
         shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
-        return Joining(spark, config(**{"tables": ("shop.*",), "tidb": A_TIDB, **given}), stream, shared, redaction)
+        return Joining(spark, its, stream, shared)
 
     return make
 
@@ -105,19 +102,17 @@ def warns(tidb: TiDB, match: str) -> Iterator[None]:
 
 
 def status(table: TableName, phase: Phase | None = None, **given: Any) -> TableStatus:
-    """Return the status of a table that is complete."""
     values = {"kind": "table", "complete_since": 7, **given, **({} if phase is None else {"phase": phase})}
     return TableStatus(table_name=str(table), target=f"lake.{table}", **values)
 
 
 def known(*statuses: TableStatus) -> dict[str, TableStatus]:
-    """Return statuses by name."""
     return {each.table_name: each for each in statuses}
 
 
 INCOMPLETE = status(ORDERS, complete_since=None)
 NEW = {"shop.events": NOW, "shop.items": NOW, "shop.orders": NOW}
-HEALING = Healing(reason="no", kept_from=4)
+HEALING = Loading(reason="no", kept_from=4)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ HEALING = Healing(reason="no", kept_from=4)
         ),
         # A load that was killed goes on at its TSO, one without a TSO gets one.
         (
-            (status(ORDERS, Loading(at=NOW - 50)), status(ITEMS, Healing(reason="no", at=NOW - 60)), status(EVENTS)),
+            (status(ORDERS, Loading(at=NOW - 50)), status(ITEMS, Loading(reason="no", at=NOW - 60)), status(EVENTS)),
             {},
             {"shop.orders": NOW - 50, "shop.items": NOW - 60},
         ),
@@ -187,7 +182,7 @@ def test_a_table_that_cannot_be_loaded_stops_no_other(
     If the types of a target that follows differ from TiDB's, its changes go on, and the next start loads it.
     """
     tidb.fails = {ITEMS: error}
-    healing = status(ORDERS, Healing(reason="no", at=NOW - 9))
+    healing = status(ORDERS, Loading(reason="no", at=NOW - 9))
     statuses = [status(EVENTS, Loading(at=NOW)), status(ITEMS, Loading(at=NOW - 9)), healing]
 
     if isinstance(error, UnexplainedChangeError):

@@ -9,8 +9,8 @@ from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.syncs.test_completeness import CREATE, bad
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.common.tidb import TiDBConfig
-from ticdc_lakehouse.syncs.status import Healing
+from ticdc_lakehouse.syncs.status import Loading
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.schema.table_name import TableName
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
@@ -21,7 +21,6 @@ TABLES = {  # by what sets it aside
 
 
 def started(sync: MemorySync) -> None:
-    """Start the sync, or start it again: it loads what it must."""
     sync.start()
     assert sync._running is not None
     sync._running.load(QUERY)
@@ -48,7 +47,7 @@ def test_a_table_is_as_in_tidb_again(lake: Lake, tmp_path: Path, tidb: TiDB) -> 
     assert (report.set_aside, sync.ids("other")) == ({}, [1])
     for name, cause in TABLES.items():
         healing = sync.status(name)
-        assert isinstance(healing.phase, Healing), name
+        assert isinstance(healing.phase, Loading), name
         keeps = name.startswith("history") and cause == "a verdict"
         assert (healing.phase.at, healing.phase.kept_from) == (AT, 1 if keeps else None), name
         assert (healing.complete_since, healing.resolved_ts) == (10, 15), name

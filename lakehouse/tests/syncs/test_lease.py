@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import Clock
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LEASE_S, Lease, Owner
 
 
@@ -30,12 +30,10 @@ class Properties:
 
 
 def lease(table: Any, clock: Clock, owner: Owner | None = None) -> Lease:
-    """Return a lease of a new owner in this process."""
     return Lease(lambda: table, owner or Owner.of(os.getpid()), RLock(), clock, clock.sleep)
 
 
 def elsewhere() -> Owner:
-    """Return an owner on another machine."""
     return replace(Owner.of(os.getpid()), host="other-host", space="other-boot", pid=17)
 
 

@@ -24,7 +24,6 @@ TYPES: dict[str, dict[str, Any]] = {
 
 
 def by_simple(kind: str, number: int, commit_ts: int, sql: str = "", **more: int) -> Message:
-    """Write a row of `Shop_B`.`T`, or DDL, as TiCDC's simple."""
     is_wide = "W" in more or "W" in sql
     version = 20 if is_wide else 5
     if kind == "ddl":
@@ -38,7 +37,6 @@ def by_simple(kind: str, number: int, commit_ts: int, sql: str = "", **more: int
 
 
 def by_canal(number: int, commit_ts: int) -> Message:
-    """Write a row of `Shop_B`.`T` as canal-json."""
     return canal("INSERT", [{"Id": str(number), "V": "v"}], None, {"Id": "int", "V": "varchar(9)"},
                  database="Shop_B", table="T", pkNames=["Id"], _tidb={"commitTs": commit_ts})  # fmt: skip
 

@@ -172,8 +172,7 @@ def test_a_table_and_a_progress_that_fail_stop_nothing(lake: Lake, tidb: TiDB, l
 
     def broken(progress: LoadProgress) -> None:
         told.append(progress)
-        msg = "the pipe is closed"
-        raise BrokenPipeError(msg)
+        raise BrokenPipeError("the pipe is closed")
 
     with pytest.warns(UserWarning, match="was not told: the pipe is closed"):
         report = load(gone, ORDERS, on_progress=broken)

@@ -10,7 +10,7 @@ from lakehouse.tests.syncs.context import A_TIDB, config, context
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Loaded
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import TiCDCSourceError
@@ -22,7 +22,6 @@ AT, LAST = 400, 7
 
 
 def status(name: str, **given: Any) -> TableStatus:
-    """Return the status of a table."""
     return TableStatus(table_name=name, target=f"lake.{name}", **given)
 
 
@@ -88,7 +87,7 @@ def test_the_first_load_comes_before_the_first_change() -> None:
 
 def test_a_load_mends_a_target_that_was_put_back() -> None:
     """It has every row, so it lacks nothing any more; a load that was asked for earlier counts for nothing."""
-    run = Sync(Loads(), {"s.a": status("s.a", phase=Healing(reason="no", at=AT))})
+    run = Sync(Loads(), {"s.a": status("s.a", phase=Loading(reason="no", at=AT))})
     lacking = run.sync._marks.lacking
     lacking["s.a"] = "an older version"
 
@@ -127,7 +126,7 @@ def test_a_tidb_that_does_not_answer_at_the_start_is_asked_again(others: bool) -
 
     A query that skips what is lost takes none: the rows of a table must be of after the loss.
     """
-    waiting = [status("s.begun", phase=Loading(at=AT)), status("s.not", phase=Healing(reason="no"))]
+    waiting = [status("s.begun", phase=Loading(at=AT)), status("s.not", phase=Loading(reason="no"))]
     known = [*waiting, status("s.old", kind="table", complete_since=1)] if others else waiting
     loads = Loads(*() if others else ["s.begun"])
     loads.answers = False
@@ -202,8 +201,7 @@ def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
 
     class Broken(Loads):
         def load(self, statuses: Any) -> LoadEvents:
-            msg = f"no server for {len([*statuses])}"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError(f"no server for {len([*statuses])}")
 
     run = Sync(Broken("s.a"), {})
 

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.lease import Lease
 from ticdc_lakehouse.syncs.reports import EXPORTED, TableMetrics
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.errors import OptionError
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector, served
+from ticdc_source.inspection.progress import ProgressCollector, served
 from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600.0
@@ -64,8 +64,7 @@ def test_no_status_is_written_once_the_lease_is_lost() -> None:
     sync = RunningSync.__new__(RunningSync)
 
     def lost() -> None:
-        msg = "being written by another sync"
-        raise TargetError(msg)
+        raise TargetError("being written by another sync")
 
     sync._lease = cast(Lease, SimpleNamespace(check=lost))
     with pytest.raises(TargetError, match="another sync"):

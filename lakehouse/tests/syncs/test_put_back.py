@@ -24,17 +24,11 @@ CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY)"
 
 @dataclass(frozen=True)
 class Written:
-    """A sync with four micro-batches that has ended, as a test gets it: the checkpoint, the tables, and a backup.
+    """A sync with four micro-batches that has ended, as a test gets it: the checkpoint, the tables, and a backup."""
 
-    Attributes:
-        checkpoint: the folder of the checkpoint.
-        tables: the tables.
-        backup: the checkpoint and the tables of the second micro-batch.
-    """
-
-    checkpoint: Path
-    tables: dict[str, Table]
-    backup: Backup
+    checkpoint: Path  # the folder of the checkpoint
+    tables: dict[str, Table]  # the tables
+    backup: Backup  # the checkpoint and the tables of the second micro-batch
 
     def for_test(self, lake: Lake, path: Path) -> tuple[MemorySync, Backup]:
         shutil.copytree(self.checkpoint, path / "checkpoint")

@@ -8,7 +8,7 @@ import pytest
 from lakehouse.tests.syncs.memory_sync import MemorySync, ddl, events_of_one_message, insert, open_watermark, target
 from lakehouse.tests.targets.memory import Lake
 from tests.support.messages import canal
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.status import SetAside
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]

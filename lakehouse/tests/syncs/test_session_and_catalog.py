@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from lakehouse.tests.syncs import context
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import session_and_catalog
 from ticdc_lakehouse.syncs.session_and_catalog import _preload_workers, session_of
 from ticdc_source.errors import OptionError
@@ -27,7 +27,6 @@ class Settings(dict[str, str]):
 
 
 def session(settings: Settings, *, local: bool) -> Any:
-    """Return what stands for a session."""
     env = SimpleNamespace(conf=lambda: settings)
     context = SimpleNamespace(isLocal=lambda: local, env=lambda: env)
     return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)))

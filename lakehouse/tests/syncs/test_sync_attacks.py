@@ -41,14 +41,12 @@ AT = 445_000_000_000_000_000  # a commit-ts of 2023
 
 
 def update(number: int, name: str, commit_ts: int) -> Message:
-    """Return an update of shop.a."""
     types = {"id": "int", "name": "varchar(10)"}
     return canal("UPDATE", [{"id": str(number), "name": name}], [{"name": "before"}], types, database="shop",
                  table="a", pkNames=["id"], _tidb={"commitTs": AT + commit_ts})  # fmt: skip
 
 
 def new(table: str, number: int, name: str, commit_ts: int) -> Message:
-    """Return an insert into shop.<table>."""
     return insert(table, number, AT + commit_ts, name=name)
 
 

@@ -27,7 +27,6 @@ pytestmark = [
 
 
 def pyspark_of(engine: str) -> Path:
-    """Return the folder of the PySpark on which an engine runs."""
     question = "import pyspark; print(pyspark.__path__[0])"
     answer = subprocess.run([python_of(engine), "-c", question], capture_output=True, text=True, check=True)
     return Path(answer.stdout.strip())
@@ -66,7 +65,6 @@ def submit(running: Cluster, sync: Sync, *more: str, jars: bool = True) -> "subp
 
 
 def executors(folder: Path) -> set[str]:
-    """Return the executors on which tasks of an application ran."""
     (log,) = (path for path in folder.glob("app-*") if path.is_file())
     events = map(json.loads, log.read_text().splitlines())
     return {one["Task Info"]["Executor ID"] for one in events if one["Event"] == "SparkListenerTaskEnd"}

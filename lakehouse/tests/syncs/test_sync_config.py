@@ -10,7 +10,6 @@ from lakehouse.tests.syncs import context
 from ticdc_lakehouse import merge_into
 from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs.config import MaintainConfig
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_source.errors import OptionError
@@ -42,7 +41,6 @@ skip = true
 
 
 def edited(old: str, new: str) -> str:
-    """Return the file with another text in it."""
     assert old in FILE
     return FILE.replace(old, new)
 
@@ -169,7 +167,7 @@ spark.hadoop.fs.secret = "open"
         "spark.hadoop.fs.auth": "hidden",
         "spark.hadoop.fs.secret": "open",
     }
-    text = Redaction({}, config.spark, config.secret_spark).text("401 for hush and hidden at https://catalog")
+    text = config.redact("401 for hush and hidden at https://catalog")
     assert text == "401 for … and … at https://catalog"
     with pytest.raises(OptionError, match="secret_settings"):
         read_toml('secret_settings = ["x"]\n' + FILE)
@@ -227,9 +225,12 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("skip = true", "key = ['id']"), r"Unknown key 'key' in \[table.*\]; did you mean keys?"),
     (edited("skip = true", "options = { tableDDL = 'x' }"), r"Unknown key 'options' in \[table"),
     (edited('"/data/checkpoints/shop"', "1"), "checkpoint: expected a text"),
-    (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
+    (edited('format = "delta"', 'format = "orc"'), "target.format = 'orc': it must be 'delta' or 'iceberg'"),
     (edited('format = "delta"', ""), "sync.toml lacks target.format, and --format is not given"),
     (edited('path = "/data/lake"', ""), "target.path is a folder, target.catalog a catalog"),
+    (edited('path = "/data/lake"', 'path = ""\ncatalog = "lake"'), "target.path is a folder, target.catalog a catalog"),
+    (edited('path = "/data/lake"', 'path = "/data/lake"\ncatalog = ""'), "target.catalog a catalog of the session"),
+    (edited('path = "/data/lake"', 'catalog = ""'), "target.catalog a catalog of the session"),
     (edited('subscribe = "tidb-shop"', ""), "Say what to read: source.subscribe"),
     (edited('"tidb-shop"', '["a"]'), "source.subscribe: expected a text"),
     (edited('subscribe = "tidb-shop"', 'topics = ["tidb-shop"]'), "source.topics: write subscribe"),

@@ -228,7 +228,6 @@ def differences(feed: DatabaseFeed, table: str, rows: list[dict[str, Any]], trut
 
 
 def rows_in(file: str) -> list[dict[str, Any]]:
-    """Return the rows that are not deleted."""
     rows = [row for path in Path(file).glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     return [row for row in rows if not row.get("_is_deleted")]
 

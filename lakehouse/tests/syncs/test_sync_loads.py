@@ -45,19 +45,16 @@ def row(table: TableName, commit_ts: int, op: str, key: int, value: str | None) 
 
 
 def ddl(table: TableName, commit_ts: int, query: str, ddl_type: str) -> tuple[Any, ...]:
-    """Return the record of a DDL event."""
     event = {"op": "ddl", "schema": table.database, "table": table.table, "ddl_type": ddl_type, "ddl_query": query,
              "commit_ts": commit_ts, "columns": []}  # fmt: skip
     return (0, *ENCODER.message([event], [None]), [], None)
 
 
 def watermark(commit_ts: int) -> tuple[Any, ...]:
-    """Return the record of a watermark."""
     return (0, *ENCODER.message([{"op": "watermark", "commit_ts": commit_ts, "columns": []}], [None]), [], None)
 
 
 def run(engine: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run the scenario, and return its report."""
     done = subprocess.run(
         [str(interpreter(ENGINES[engine].pyspark)), "-m", "lakehouse.tests.syncs.sync_scenario", engine, str(folder),
          *arguments],
@@ -70,7 +67,6 @@ def run(engine: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def loaded(*, without: tuple[int, ...] = (), **changed: str) -> list[list[Any]]:
-    """Return the rows that the stand-in has, with changes."""
     rows = {number: f"v{number}" for number in range(10) if number not in without}
     return sorted([key, value] for key, value in {**rows, **{int(k[1:]): v for k, v in changed.items()}}.items())
 
@@ -116,8 +112,8 @@ def test_rows_of_before_and_changes_after(
     for each in tables.values():
         assert (each["state"], each["complete_since"], each["loaded_ts"]) == ("following", AT, AT)
     assert {table: each["kind"] for table, each in tables.items()} == {str(ORDERS): "table", str(EVENTS): "log"}
-    assert len(first["reads"]) == 10
-    assert [table for table, _ in second["reads"]] == [str(ITEMS)] * 5
+    assert len(first["reads"]) == 4
+    assert [table for table, _ in second["reads"]] == [str(ITEMS)] * 2
     assert {table: each["rows"] for table, each in second["tables"].items()} == {
         str(ORDERS): loaded(without=(4,), _3="newer", _77="later"),
         str(ITEMS): loaded(_70="later"),

@@ -39,7 +39,6 @@ path = "s3a://{bucket}/tables"
 
 
 def hadoop_aws() -> list[Path]:
-    """Return the jars of Hadoop's file system for S3."""
     pom = Path(engines.__file__).with_name("s3-pom.xml")
     return sorted(kafka_jars(Release("hadoop-3.5.0", pom, "S3")).glob("*.jar"))
 

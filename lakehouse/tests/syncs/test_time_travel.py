@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import config
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
-from ticdc_lakehouse.syncs.completeness import claimed
-from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
+from ticdc_lakehouse.syncs.checkpoint import claimed
+from ticdc_lakehouse.syncs.status import LeftOut, Loading, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
@@ -20,7 +20,6 @@ WRITER = "query"
 
 
 def commits(*resolved: int | None, writer: str = WRITER, first: int = 0) -> list[Commit]:
-    """Return commits with these resolved ts, newest first."""
     made = [Commit(number, CommitFacts(ts, writer, number)) for number, ts in enumerate(resolved, first)]
     return made[::-1]
 
@@ -32,7 +31,6 @@ def status(**given: Any) -> TableStatus:
 
 
 def pause(from_ts: int, to_ts: int, complete_since: int | None = 10) -> Pause:
-    """Return a pause."""
     return Pause(reason="EXCHANGE", ended="", complete_since=complete_since, from_ts=from_ts, to_ts=to_ts)
 
 
@@ -67,7 +65,7 @@ def test_the_newest_version_up_to_a_commit_ts(
         ({"complete_since": None}, 60, "is not known to be complete"),
         ({"complete_since": 70, "loaded_ts": 70}, 60, "is complete since"),
         ({"phase": SetAside(reason="a type", since="now"), "resolved_ts": 50}, 60, "it is set aside. a type"),
-        ({"phase": Healing(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
+        ({"phase": Loading(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
         ({"pauses": (pause(50, 70),)}, 60, "did not follow then. EXCHANGE"),
         ({"pauses": (pause(80, 90, None),)}, 60, "is not known to be complete"),
         ({"complete_since": 85, "loaded_ts": 85, "pauses": (pause(70, 85),)}, 87, "has no version of"),
@@ -90,7 +88,6 @@ def test_a_pause_that_is_over_hides_no_other_time(monkeypatch: pytest.MonkeyPatc
 
 
 def history(*resolved: int, writer: str = WRITER, **given: Any) -> _History:
-    """Return what a table was."""
     return _History(status=status(**given), target=None, points=_points(commits(*resolved, writer=writer)))
 
 

@@ -8,7 +8,7 @@ import pytest
 from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target
 from lakehouse.tests.targets.memory import Lake
 from tests.support.messages import Message
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import following, lease
 
 pytestmark = pytest.mark.slow("some starts of a sync")

@@ -130,7 +130,6 @@ def ends_of(checkpoint: Path, batch: int, topic: str) -> Ends:
 
 
 def stored(folder: Path, table: str, suffix: Suffix = "") -> list[dict[str, Any]]:
-    """Return the rows of a target, or of the log of a table."""
     _, path, _ = Layout("delta", root=str(folder / "lake")).target(TableName(DATABASE, table), suffix).split("`")
     return delta_rows(Path(path))
 

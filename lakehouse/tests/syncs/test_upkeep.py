@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from lakehouse.tests.syncs import context
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import upkeep
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
@@ -28,7 +28,6 @@ def status(
 
 
 def config(**maintain: Any) -> SyncConfig:
-    """Return the configuration of a sync with two tables at once."""
     given = MaintainConfig(**maintain) if maintain else None
     return context.config(format="iceberg", parallel=2, maintain=given)
 
@@ -47,7 +46,6 @@ def rounds() -> Iterator[mock.Mock]:
 
 
 def names(rounds: mock.Mock) -> list[str]:
-    """Return the targets that were maintained."""
     return sorted(call.args[1] for call in rounds.call_args_list)
 
 
@@ -68,7 +66,7 @@ def test_when_a_table_is_due(table: TableStatus, is_due: bool) -> None:
 def test_few_tables_in_each_micro_batch(rounds: mock.Mock) -> None:
     """A micro-batch waits for as many tables as are written at once, the longest due first; the last one for all."""
     statuses = {each.table_name: each for each in (status(f"s.t{hours}", hours) for hours in (7, 9, 8, 1))}
-    one = Upkeep(mock.Mock(), config(every="6h"), str)
+    one = Upkeep(mock.Mock(), config(every="6h"))
 
     changed = one.after_batch(statuses)
     assert names(rounds) == ["lake.s.t8", "lake.s.t9"]
@@ -87,17 +85,15 @@ def test_a_new_table_waits(rounds: mock.Mock) -> None:
     """The time of a new table starts with its first micro-batch, as its status says; without `[maintain]` none does."""
     statuses = {"s.t": status("s.t", None)}
 
-    changed = Upkeep(mock.Mock(), config(every="6h"), str).after_batch(statuses)
+    changed = Upkeep(mock.Mock(), config(every="6h")).after_batch(statuses)
     assert [(each.maintained_ms, each.maintained_batch) for each in changed.values()] == [(NOW, -1)]
-    assert not Upkeep(mock.Mock(), config(), str).after_batch(statuses)
+    assert not Upkeep(mock.Mock(), config()).after_batch(statuses)
     assert not rounds.called
 
 
 def test_what_a_round_does(rounds: mock.Mock) -> None:
     """A round keeps versions and deleted rows for as long as the configuration says."""
-    Upkeep(mock.Mock(), config(keep="3d", compact=False, purge_deleted="30d"), str).after_batch(
-        {"s.t": status("s.t", 7)}
-    )
+    Upkeep(mock.Mock(), config(keep="3d", compact=False, purge_deleted="30d")).after_batch({"s.t": status("s.t", 7)})
 
     given = rounds.call_args.kwargs
     assert (given["keep"], given["compact"]) == (timedelta(days=3), False)
@@ -109,14 +105,14 @@ def test_a_failure_harms_no_copy(rounds: mock.Mock) -> None:
     """A table whose round fails goes on, with a warning, and is due again after `every`."""
     rounds.side_effect = TargetError("no permission")
     with pytest.warns(UserWarning, match="lake.s.t could not be maintained: no permission"):
-        changed = Upkeep(mock.Mock(), config(every="6h"), str).after_batch({"s.t": status("s.t", 7)})
+        changed = Upkeep(mock.Mock(), config(every="6h")).after_batch({"s.t": status("s.t", 7)})
     assert (changed["s.t"].state, changed["s.t"].maintained_ms) == ("following", NOW)
 
 
 def test_the_sync_s_own_tables(rounds: mock.Mock) -> None:
     """The status and quarantine tables are maintained too, once in a round of the others."""
     upkeep.open_target.return_value.exists.return_value = True  # type: ignore[attr-defined]
-    one = Upkeep(mock.Mock(), config(every="6h"), str)
+    one = Upkeep(mock.Mock(), config(every="6h"))
     for _ in range(2):
         one.after_batch({"s.t": status("s.t", 7)})
     assert names(rounds) == ["lake._ticdc._ticdc_quarantine", "lake._ticdc._ticdc_sync", "lake.s.t", "lake.s.t"]

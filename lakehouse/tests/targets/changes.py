@@ -44,7 +44,6 @@ def frame_of(
 
 
 def ddl(query: str, commit_ts: int | None) -> DDLEvent:
-    """Return a DDL event of the table."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=TableName("shop", "t"), query=query, type="")
 
 

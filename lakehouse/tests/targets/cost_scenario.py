@@ -37,7 +37,6 @@ class CostScenario:
         self.equal = equal
 
     def parts(self) -> list[Callable[[], None]]:
-        """Return what must hold."""
         return [self.side_by_side, self.costs]
 
     def side_by_side(self) -> None:

@@ -40,7 +40,6 @@ def executors(spark: SparkSession) -> list[int]:
 
 
 def main(engine: str, folder: str) -> None:
-    """Run it."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local-cluster[1,2,700]").config("spark.executor.memory", "600m")
     for name, value in ENGINES[engine].settings(Path(folder)).items():

@@ -57,7 +57,6 @@ class Clock:
     now: int = _FIRST_TSO
 
     def tick(self) -> int:
-        """Return the next commit-ts."""
         self.now += self.chance.choice(_STEPS)
         return self.now
 
@@ -76,15 +75,10 @@ class Step:
 
 @dataclass
 class Truth:
-    """All commits of a database, in order.
+    """All commits of a database, in order."""
 
-    Attributes:
-        steps: the commits.
-        types: the newest MySQL type of each column, by table.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    types: dict[str, dict[str, str]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)  # the commits
+    types: dict[str, dict[str, str]] = field(default_factory=dict)  # the newest MySQL type of each column, by table
 
     def at(self, commit_ts: int | None = None) -> Tables:
         """Return the rows of each table by key, after all commits up to a commit-ts; after all without one."""

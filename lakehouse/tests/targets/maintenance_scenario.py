@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse import MergeReport, append_log, commits_of, maintain, merge_into, resolved_ts_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
@@ -43,7 +43,6 @@ class MaintenanceScenario:
         self.refused = refused
 
     def parts(self) -> list[Callable[[], None]]:
-        """Return what must hold."""
         return [self.maintenance, self.maintenance_of_logs_and_deleted_keys, self.layouts]
 
     def maintenance(self) -> None:

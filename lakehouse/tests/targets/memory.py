@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs import checkpoint, completeness, micro_batch, quarantine, resuming, status
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs import checkpoint, following, kept_records, micro_batch, resuming, status
 from ticdc_lakehouse.targets import log, maintenance, merge
+from ticdc_lakehouse.targets.column_types import delta_can_widen
 from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
-from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.schema.tso import seconds
 from ticdc_source.spark.sync_state import check_permission
 
@@ -37,23 +37,15 @@ class CrashError(Exception):
 
 @dataclass
 class Table:
-    """A table, and what its commits recorded.
+    """A table, and what its commits recorded."""
 
-    Attributes:
-        schema: its columns.
-        properties: its properties.
-        rows: its rows.
-        commits: what each commit recorded, oldest first.
-        undone: what those recorded that were rolled back last, and that the properties do not know to be.
-        history: what each commit recorded, also if it was undone.
-    """
-
-    schema: StructType
-    properties: dict[str, str]
-    rows: list[Row] = field(default_factory=list)
-    commits: list[CommitFacts] = field(default_factory=list)
+    schema: StructType  # its columns
+    properties: dict[str, str]  # its properties
+    rows: list[Row] = field(default_factory=list)  # its rows
+    commits: list[CommitFacts] = field(default_factory=list)  # what each commit recorded, oldest first
+    # what those recorded that were rolled back last, and that the properties do not know to be
     undone: list[CommitFacts] = field(default_factory=list)
-    history: list[CommitFacts] = field(default_factory=list)
+    history: list[CommitFacts] = field(default_factory=list)  # what each commit recorded, also if it was undone
 
 
 class Lake:
@@ -88,27 +80,23 @@ class Lake:
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
-        for module in (merge, log, micro_batch, quarantine, status):
+        for module in (merge, log, micro_batch, kept_records, status):
             patch.setattr(module, "open_target", self.open)
-        for module in (maintenance, log, resuming, completeness, checkpoint):
+        for module in (maintenance, log, resuming, following, checkpoint):
             patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:
-        """Return a target, as `open_target` does."""
         return MemoryTarget(self, spark, name, engine or "delta")
 
     def existing(self, spark: SparkSession, name: str) -> MemoryTarget | None:
-        """Return a target that exists, as `existing_target` does."""
         return self.open(spark, name) if name in self.tables else None
 
     def copy(self) -> Lake:
-        """Return a lake with the same tables."""
         lake = Lake(self.spark)
         lake.tables = deepcopy(self.tables)
         return lake
 
     def state(self, *names: str) -> dict[str, Table]:
-        """Return a copy of each table, of those that exist."""
         return {name: deepcopy(self.tables[name]) for name in names if name in self.tables}
 
     def put_back(self, name: str, state: Table) -> None:
@@ -147,11 +135,9 @@ class Lake:
             raise CrashError
         if self.faults.get(name, 0):
             self.faults[name] -= 1
-            msg = "503 Slow Down"
-            raise OSError(msg)
+            raise OSError("503 Slow Down")
         if name in self.blocked:
-            msg = f"{name} cannot take the changes"
-            raise TargetError(msg)
+            raise TargetError(f"{name} cannot take the changes")
         self.writes.append((method, name))
 
 
@@ -305,9 +291,6 @@ class MemoryTarget(DeltaTarget):
 
     def history(self) -> list[tuple[Commit, bool]]:
         return [(Commit(version, facts), True) for version, facts in enumerate(self.table.commits)][::-1]
-
-    def refresh(self, spark: SparkSession) -> None:
-        pass
 
     def last_batch(self, app_id: str) -> LastBatch | None:
         last = [one for one in self.table.commits if one.app_id == app_id and one.batch_id is not None]

@@ -27,10 +27,11 @@ from lakehouse.tests.engines.engines import ENGINES, Engine
 from lakehouse.tests.targets.cost_scenario import CostScenario
 from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import origin
 from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import TiCDCSourceError
@@ -123,8 +124,8 @@ class Scenario:
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
         self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
-        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
-        equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
+        remembered, version = REMEMBERED.batches.pop((origin(self.spark), target, "me"))
+        equal((remembered.batch_id, bool(version)), (4, True))
 
     def a_log_whose_micro_batches_come_again(self) -> None:
         """Each Kafka record is in a log once, in whatever micro-batch it comes again, also after a restore."""
@@ -458,12 +459,10 @@ def crashing_before_rows(engine: str, target: str) -> Iterator[None]:
 
 
 def ddl(query: str, commit_ts: int) -> DDLEvent:
-    """Return a DDL event of shop.t."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=TableName("shop", "t"), query=query, type="")
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """Return a row with its binary values as Python's own."""
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.asDict().items()}
 
 
@@ -483,12 +482,10 @@ def refused(error: type[TiCDCSourceError], text: str, attempt: Callable[[], obje
 def equal(actual: object, expected: object) -> None:
     """Raise AssertionError unless both are equal."""
     if actual != expected:
-        message = f"found {actual!r}, expected {expected!r}"
-        raise AssertionError(message)
+        raise AssertionError(f"found {actual!r}, expected {expected!r}")
 
 
 def main() -> None:
-    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.targets.scenario")
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("folder", type=Path, help="where the tables are")

@@ -9,7 +9,7 @@ from pyspark.sql.types import DayTimeIntervalType, IntegerType, StringType, Stru
 from lakehouse.tests.targets.changes import TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
 from ticdc_lakehouse import append_log
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.tso import of_ms
 
@@ -31,13 +31,11 @@ VALUES = (
 
 
 def moments(lake: Lake) -> dict[int, Any]:
-    """Return the time of the last commit of each row, by its key."""
     rows = lake.spark.createDataFrame(lake.tables[TARGET].rows, lake.tables[TARGET].schema)
     return {row["id"]: row["ms"] for row in rows.selectExpr("id", "unix_millis(_committed_at) AS ms").collect()}
 
 
 def ms(*commits: int) -> list[int]:
-    """Return commit-ts as milliseconds since 1970."""
     return [one >> 18 for one in commits]
 
 

@@ -8,8 +8,9 @@ from pyspark.sql import SparkSession
 from lakehouse.tests.targets.changes import TARGET, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import append_log
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.errors import OptionError
 
 COLUMNS = ("id", "Created At", "v", "days(v)")
@@ -43,7 +44,7 @@ def test_clauses(layout: DataLayout, clause: str) -> None:
 def test_what_an_engine_lacks(layout: DataLayout, engine: str, error: str) -> None:
     """What an engine cannot do is refused before anything is written."""
     with pytest.raises(OptionError, match=re.escape(error)):
-        layout.check(engine, "lake.t")
+        ENGINES[engine].check_layout(layout, "lake.t")
     with pytest.raises(TargetError, match="names the column nope"):
         DataLayout(("bucket(4, nope)",)).in_sql(TARGET, COLUMNS)
 

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.common.errors import UnexplainedChangeError
+from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.targets.column_types import common_type
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.errors import SchemaError, warn
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
@@ -25,7 +25,6 @@ Image: TypeAlias = dict[str, int | None]
 
 
 def ddl(commit_ts: int | None, query: str, table: TableName = T) -> DDLEvent:
-    """Return a DDL event."""
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
@@ -35,11 +34,9 @@ class Target:
     name = "lake.t"
 
     def stored(self, type_: spark.DataType) -> spark.DataType:
-        """Return the type."""
         return type_
 
     def widened(self, old: spark.DataType, new: spark.DataType) -> spark.DataType | None:
-        """Return the type to which Delta widens."""
         return common_type(old, new)
 
 
@@ -73,7 +70,6 @@ def computed(expressions: Mapping[str, str], row: Mapping[str, int | None]) -> d
 
 
 def kept(state: DDLState) -> DDLState:
-    """Return a state after a target has kept it in its properties."""
     return DDLState.of_properties({**state.as_properties(), **types_as_property(state.types)})
 
 

@@ -29,7 +29,6 @@ OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "read_toml"
 
 
 def example_of(public: object) -> str:
-    """Return the example in a docstring; "" if there is none."""
     code = _EXAMPLE.search(inspect.getdoc(public) or "")
     return dedent(code[1]) if code else ""
 

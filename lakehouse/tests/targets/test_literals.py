@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession, types
 
-from ticdc_lakehouse.targets.literals import literal, text_literal
+from ticdc_lakehouse.targets.column_types import literal, text_literal
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
 from ticdc_source.schema.table_name import TableName
@@ -65,7 +65,6 @@ ADDED: list[tuple[str, types.DataType, object]] = [
 
 
 def changes(sql: str) -> list[object]:
-    """Return what a statement does to old rows."""
     return list(old_row_changes(DDLEvent(position=0, index=0, commit_ts=1, table=T, query=sql, type="")))
 
 

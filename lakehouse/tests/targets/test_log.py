@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from lakehouse.tests.targets.changes import LONG_PRICE, OPEN, PRICE, Change, ddl, frame_of
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import LogReport, append_log, scd2_view
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_source.errors import SchemaError
 from ticdc_source.schema.model import KEY
 

@@ -15,7 +15,7 @@ from lakehouse.tests.targets.changes import LONG_PRICE, OPEN, PRICE, SEQUENCE, T
 from lakehouse.tests.targets.memory import CrashError, Lake
 from tests.support.messages import TSO, Message, canal
 from ticdc_lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import OptionError, SchemaError

@@ -1,11 +1,14 @@
 """Sessions that merges have of their own, and what a process remembers of its commits."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.tests.targets.changes import frame_of
 from ticdc_lakehouse.targets.delta import DeltaTarget
-from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
+from ticdc_lakehouse.targets.sessions import frame_in, in_thread, own_session, shuffling
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch
 
 SETTING = "spark.databricks.delta.commitInfo.userMetadata"
@@ -62,6 +65,23 @@ def test_few_rows_have_few_tasks(spark: SparkSession) -> None:
             found.append(session.conf.get(name))
 
     assert (found, session.conf.get(name)) == (["1", "3", "200"], "200")
+
+
+def test_threads_do_not_share_what_they_tell_spark(spark: SparkSession) -> None:
+    """Each begins with the properties of the thread that starts it: also the numbers of Spark's queries are such."""
+    both = threading.Barrier(2)
+
+    def run(number: int) -> tuple[str | None, str | None]:
+        spark.sparkContext.setLocalProperty("told", str(number))
+        both.wait(timeout=60)
+        return spark.sparkContext.getLocalProperty("given"), spark.sparkContext.getLocalProperty("told")
+
+    spark.sparkContext.setLocalProperty("given", "before")
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(in_thread(spark, run), (1, 2))) == [("before", "1"), ("before", "2")]
+    finally:
+        spark.sparkContext.setLocalProperty("given", None)  # type: ignore[arg-type]  # it removes it
 
 
 def test_a_committed_number_is_remembered_with_the_version(

@@ -8,7 +8,6 @@ import pytest
 
 from ticdc_lakehouse.syncs.names import SUFFIXES, Layout, Suffix
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
-from ticdc_source.errors import OptionError
 from ticdc_source.schema.table_name import TableName
 
 SEED = 24
@@ -122,15 +121,3 @@ def test_two_names_that_become_one_are_refused() -> None:
     assert "shop.Orders has the same target as shop.orders, lake.shop.orders" in str(refused[tables[1]])
     assert "without a name" in str(refused[tables[-1]])
     assert ICEBERG.refused(reversed(tables[:2])).keys() == {tables[0]}
-
-
-@pytest.mark.parametrize("arguments", [
-    {"engine": "delta"},
-    {"engine": "delta", "root": ""},
-    {"engine": "delta", "root": "/data", "catalog": "lake"},
-    {"engine": "hudi", "root": "/data"},
-])  # fmt: skip
-def test_a_layout_has_one_place(arguments: dict[str, str]) -> None:
-    """An unknown engine, no place and two places are errors."""
-    with pytest.raises(OptionError):
-        Layout(**arguments)

@@ -7,17 +7,16 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import IntegerType, StructType
 
 from lakehouse.tests.targets.changes import frame_of
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets import opening
 from ticdc_lakehouse.targets import target as target_module
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
 from ticdc_lakehouse.targets.delta import DeltaTarget, _facts_in, commits_in
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.opening import existing_target, open_target
-from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Upsert, last_of
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, Upsert, last_of
 from ticdc_lakehouse.targets.target_names import check_name, deleted_keys_of
 
-ENGINES = [DeltaTarget, IcebergTarget]
 FACTS = CommitFacts(resolved_ts=30, app_id="it's me", batch_id=7, content="2:5a", ends='{"0":9}')
 
 
@@ -96,7 +95,7 @@ class Recorded:
         self.settings: list[dict[str, str | None]] = []
         self._patch = patch
 
-    def by(self, target: DeltaTarget | IcebergTarget) -> "Recorded":
+    def by(self, target: Target) -> "Recorded":
         """Let statements of a target be noted with the settings at that moment, and change no row."""
         names = target.recording(FACTS)
 
@@ -109,9 +108,9 @@ class Recorded:
         return self
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", opening.ENGINES.values())
 def test_a_merge_is_one_statement_that_spark_can_read(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, engine: type[DeltaTarget | IcebergTarget]
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, engine: type[Target]
 ) -> None:
     """The statement has no error of syntax, whatever the names; its facts are set around it, and removed after it."""
     frame = frame_of(spark, [("insert", 10, 1, "a")], "`a ``b` int, v string")
@@ -144,8 +143,8 @@ def test_a_name_that_is_no_target_is_refused(spark: SparkSession) -> None:
 
     with pytest.raises(TargetError, match="a_view is a view"):
         existing_target(spark, "a_view")
-    with pytest.raises(TargetError, match="format='hudi': it must be one of delta, iceberg"):
-        open_target(spark, "t_1", "hudi")
+    with pytest.raises(TargetError, match=f"format='orc': it must be one of {', '.join(opening.ENGINES)}"):
+        open_target(spark, "t_1", "orc")
     with pytest.raises(TargetError, match="give format='delta' or format='iceberg'"):
         open_target(spark, "t_1")
     assert isinstance(open_target(spark, "t_1", "iceberg"), IcebergTarget)
@@ -188,3 +187,13 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
     monkeypatch.setattr(type(spark.catalog), "currentCatalog", lambda _: "other")
     existing_target(spark, name)
     assert described == [name] * 3
+
+
+def test_a_process_does_not_remember_ever_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncs that run one after another have a session each, and what is known belongs to a session and a table."""
+    monkeypatch.setattr(target_module, "_MOST_REMEMBERED", 2)
+    engines = target_module._Remembered().engines
+    for session in ("1", "2", "2", "3"):
+        engines[session, "lake", "t"] = "delta"
+
+    assert list(engines) == [("3", "lake", "t")]

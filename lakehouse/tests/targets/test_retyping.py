@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from lakehouse.tests.targets.changes import TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
 from ticdc_lakehouse import append_log, is_merged
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import SchemaError
@@ -325,7 +325,6 @@ def test_a_log_has_one_type_for_each_column(lake: Lake) -> None:
 
 
 def replaced(field: StructField, **names: str) -> StructField:
-    """Return a field with another name, if it is one of these."""
     return StructField(names.get(field.name, field.name), field.dataType, metadata=field.metadata)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ticdc_lakehouse.targets.widening import common_type, delta_can_widen, holds_all, iceberg_can_widen
+from ticdc_lakehouse.targets.column_types import common_type, delta_can_widen, holds_all, iceberg_can_widen
 from ticdc_source.schema.types import parse_type
 
 BYTE, SHORT, INT, LONG, FLOAT, DOUBLE = ByteType(), ShortType(), IntegerType(), LongType(), FloatType(), DoubleType()

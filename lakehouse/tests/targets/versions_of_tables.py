@@ -23,7 +23,6 @@ from ticdc_source.options.topics import parse_table
 
 
 def main(path: str) -> None:
-    """Write the versions."""
     request: dict[str, Any] = json.loads(Path(path).read_text())
     config = read_toml(Path(request["config"]).read_text())
     spark = session_of(config)
@@ -52,7 +51,6 @@ def main(path: str) -> None:
 def states(
     spark: SparkSession, config: SyncConfig, folder: Path, known: list[int], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Write the database as of some moments."""
     count = request.get("states", 0)
     chosen = sorted({*known[:: max(1, len(known) // count)], known[-1] + 1}) if count else []
     answers: list[dict[str, Any]] = []

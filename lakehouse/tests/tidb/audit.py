@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.tests.engines.engines import ENGINES
 from ticdc_lakehouse import TiDBConfig, append_log, audit, commits_of, merge_into
-from ticdc_lakehouse.audits.report import AuditReport
+from ticdc_lakehouse.audits.table_audit import AuditReport
 from ticdc_source.spark.source import TiCDCDataSource
 
 # A commit-ts that no change has.
@@ -24,7 +24,6 @@ TARGET = {"delta-4.4": "spark_catalog.audited.t", "iceberg-1.12": "lake.audited.
 
 
 def main(engine: str, url: str, folder: str, table: str, at: str, later: str) -> None:
-    """Run the steps with soft and with hard deletes."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
     builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "Asia/Kolkata")
@@ -44,7 +43,6 @@ def main(engine: str, url: str, folder: str, table: str, at: str, later: str) ->
 def steps(
     spark: SparkSession, target: str, url: str, table: str, at: int, later: int, deletes: str
 ) -> dict[str, object]:
-    """Return what each audit found."""
     tidb = TiDBConfig(url=url, user="root")
     reader = spark.read.format("ticdc").option("snapshot", "only").option("tables", table).options(**tidb.options())
     first, second = (reader.option("snapshot.at", moment).load() for moment in (at, later))

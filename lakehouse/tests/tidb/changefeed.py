@@ -29,31 +29,20 @@ Rows = dict[str, dict[str, Any]]
 
 @dataclass
 class Changefeed:
-    """A database of TiDB and the topic of its changefeed, in canal-json.
+    """A database of TiDB and the topic of its changefeed, in canal-json."""
 
-    Attributes:
-        sql: a session that uses the database.
-        servers: the brokers.
-        topic: the topic.
-        database: the database.
-        partitions: how many partitions the topic has. DDL goes to the first, and the rows of an `n` to one of them.
-        sent: how many row events were sent.
-        ends: how many records each partition has.
-    """
-
-    sql: Session
-    servers: str
-    topic: str
-    database: str
-    partitions: int
+    sql: Session  # a session that uses the database
+    servers: str  # the brokers
+    topic: str  # the topic
+    database: str  # the database
+    partitions: int  # how many partitions the topic has. DDL goes to the first, and the rows of an `n` to one of them.
     encoder: CanalJSON = field(default_factory=lambda: CanalJSON(extension=True))
-    sent: int = 0
-    ends: Counter[int] = field(default_factory=Counter)
+    sent: int = 0  # how many row events were sent
+    ends: Counter[int] = field(default_factory=Counter)  # how many records each partition has
     _tables: dict[str, Table] = field(default_factory=dict)
     _outbox: list[Any] = field(default_factory=list)
 
     def before(self, statement: str) -> None:
-        """Run a statement from before the changefeed began."""
         self.sql.run(statement)
 
     def ddl(self, table: str, statement: str, ddl_type: str, sent: Mapping[str, str] | None = None) -> None:
@@ -140,7 +129,6 @@ class Changefeed:
         }
 
     def _table(self, name: str) -> Table:
-        """Return a table as it is now."""
         if name not in self._tables:
             where = f"table_schema = '{self.database}' AND table_name = '{name}'"
             facts = self.sql.rows(

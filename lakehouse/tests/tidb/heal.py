@@ -15,8 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.auditing import audit_sync
+from ticdc_lakehouse.cli.audit import audit_sync
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
@@ -45,12 +45,11 @@ def main(file: str) -> None:
 
 
 def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], ended: list[str]) -> object:
-    """Return the answer to a request."""
     if ended:
         return {"ended": ended}
     match asked:
         case {"tables": list(names)}:
-            return [each.as_json() for each in audit_sync(spark, config, tables=names).tables]
+            return [each.as_json() for each in audit_sync(config, tables=names).tables]
         case _:
             try:
                 return {each.table_name: told(each) for each in statuses_of(spark, config)}
@@ -59,7 +58,6 @@ def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], en
 
 
 def told(status: TableStatus) -> dict[str, object]:
-    """Return what the test asks of a table."""
     return {"state": status.state, "reason": status.reason, "pauses": [asdict(each) for each in status.pauses]}
 
 

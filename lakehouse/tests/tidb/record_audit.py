@@ -21,15 +21,14 @@ from tests.tidb.server import running
 from tests.tidb.snapshots import text_session
 from tests.tidb.sql import SAFE_POINT
 from ticdc_lakehouse.audits.sides import TiDBSide
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.schema.table_name import TableName
 
 TABLE = ("types_a", "t_all")
 
 
 def main() -> None:
-    """Start a TiDB, ask it, and write the answers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in {

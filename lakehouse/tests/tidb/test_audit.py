@@ -40,22 +40,14 @@ OURS = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 
 @dataclass
 class Audited:
-    """A table of TiDB as of a TSO, and a frame that is compared with it.
+    """A table of TiDB as of a TSO, and a frame that is compared with it."""
 
-    Attributes:
-        spark: the session.
-        tidb: TiDB.
-        table: the table.
-        at: the TSO.
-    """
-
-    spark: "SparkSession"
-    tidb: TiDB
-    table: str
-    at: int
+    spark: "SparkSession"  # the session
+    tidb: TiDB  # TiDB
+    table: str  # the table
+    at: int  # the TSO
 
     def frame(self) -> "DataFrame":
-        """Return the rows as `merge_into` stores them."""
         from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
 
         changes = read_changelog(self._rows().where(self.spark, "", {}, rank=1))
@@ -63,11 +55,10 @@ class Audited:
         return changes.frame.select(*stored)
 
     def found(self, frame: "DataFrame", buckets: int = 4096) -> "tuple[int, Differences | None]":
-        """Return how many buckets differ, and the rows of those."""
         from ticdc_lakehouse.audits.canonical import columns_of
-        from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
+        from ticdc_lakehouse.audits.sides import KEY, Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
         from ticdc_lakehouse.audits.table_audit import SETTINGS
-        from ticdc_lakehouse.targets.merge_sessions import configured
+        from ticdc_lakehouse.targets.sessions import configured
 
         rows = self._rows()
         types = {one.name: one.dataType for one in frame.schema}
@@ -82,11 +73,14 @@ class Audited:
             if not differing:
                 return 0, None
             return len(differing), differing_rows(
-                comparison, theirs.rows(self.spark, differing), ours.rows(differing), None
+                comparison,
+                theirs.rows(self.spark, differing),
+                ours.rows(differing),
+                self.spark.createDataFrame([], f"{KEY} string"),
             )
 
     def _rows(self) -> Any:
-        from ticdc_lakehouse.common.tidb import TiDBConfig
+        from ticdc_lakehouse.tidb import TiDBConfig
 
         return TiDBConfig(url=self.tidb.url, user="root").table(parse_table(self.table), self.at)
 
@@ -168,15 +162,10 @@ def test_a_double_that_mysql_cannot_have_is_found(sql: Session, spark: "SparkSes
 
 @dataclass(frozen=True)
 class Damage:
-    """A way in which a value of a target may be wrong.
+    """A way in which a value of a target may be wrong."""
 
-    Attributes:
-        column: the column.
-        of: returns the wrong value; None if the value cannot be damaged so.
-    """
-
-    column: str
-    of: Callable[[Any], Any]
+    column: str  # the column
+    of: Callable[[Any], Any]  # returns the wrong value; None if the value cannot be damaged so
 
 
 # The columns of the table that is damaged, with the kinds of `random_rows` that they have.
@@ -214,7 +203,6 @@ DAMAGES = {
 
 
 def _next_float(value: float) -> float:
-    """Return the next smaller single."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     found: float = struct.unpack("<f", struct.pack("<I", bits - 1))[0]
     return found

@@ -84,7 +84,6 @@ class Sync:
     feed: Changefeed
 
     def ask(self, **asked: object) -> Any:
-        """Return the answer to a question."""
         self.questions.write(f"{json.dumps(asked)}\n")
         self.questions.flush()
         answer = json.loads(self.answers.readline())
@@ -92,7 +91,6 @@ class Sync:
         return answer
 
     def statuses(self) -> dict[str, Any]:
-        """Return how the tables are."""
         return {name.partition(".")[2]: each for name, each in self.ask().items()}
 
     def wait(self, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -108,7 +106,6 @@ class Sync:
             time.sleep(1)
 
     def audited(self, tables: list[str], at: int) -> list[dict[str, Any]]:
-        """Return what an audit finds at a TSO or a later one."""
         end = time.monotonic() + SECONDS
         while True:
             found: list[dict[str, Any]] = self.ask(tables=[f"{DATABASE}.{table}" for table in tables])
@@ -121,7 +118,6 @@ class Sync:
 
 @contextmanager
 def started(folder: Path, feed: Changefeed) -> Iterator[Sync]:
-    """Run the sync until the end of the context."""
     python = str(interpreter(ENGINE.pyspark, *extras()["tidb"]))
     settings = {**SESSION, "spark.driver.memory": "2g", "spark.master": "local[2]"}
     jars = ",".join(map(str, ENGINE.jars))
@@ -145,7 +141,6 @@ def started(folder: Path, feed: Changefeed) -> Iterator[Sync]:
 
 
 def rows(table: str, first: int, count: int = 5) -> str:
-    """Return an INSERT of rows."""
     values = ", ".join(f"({n}, '{n}', {n}.125, '2026-01-01 00:00:0{n % 10}.5')" for n in range(first, first + count))
     return f"INSERT INTO {table} (n, v, amount, at) VALUES {values}"  # noqa: S608 (its own)
 

@@ -13,7 +13,7 @@ from tests.support.captured import load
 from tests.tidb.matrix import Matrix, declared, quoted
 from tests.tidb.server import TiDB
 from tests.tidb.sql import Session
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 from ticdc_source.options.topics import TableFilter, parse_table
 from ticdc_source.schema.table_name import TableName
@@ -100,7 +100,6 @@ def test_the_changes_after_a_snapshot_make_the_next_one(
 
 
 def by_id(frame: "DataFrame") -> dict[int, dict[str, Any]]:
-    """Return rows by their column `id`."""
     return {row["id"]: row for row in frame.toArrow().to_pylist()}
 
 

@@ -97,7 +97,6 @@ rows_per_range = {rows}
 
 
 def values(table: str, numbers: range, version: int = 0) -> str:
-    """Return the values of rows."""
     key = KEYS[table][1]
     return ", ".join(
         f"({key(n)}, 'v{n}.{version}', {n}.{version:03d}, '2026-01-01 00:00:0{n % 10}.5', {n % 2 + 1}, x'{n:04X}', "
@@ -107,7 +106,6 @@ def values(table: str, numbers: range, version: int = 0) -> str:
 
 
 def insert(table: str, numbers: range, version: int = 0) -> str:
-    """Return an INSERT of rows."""
     names = [*re.findall(r"(?:^|, )([abc]) ", KEYS[table][0]), "v", "amount", "at", "kind", "raw", "f", "n"]
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES {values(table, numbers, version)}"  # noqa: S608 (its own)
 
@@ -154,7 +152,6 @@ class Reads:
         self._seen = 0
 
     def more(self) -> Counter[tuple[str, str]]:
-        """Return how often each range was read since the last call."""
         text = self._log.read_text(errors="replace")
         new, self._seen = text[self._seen :], len(text)
         found: Counter[tuple[str, str]] = Counter()

@@ -1,1 +1,1 @@
-"""A target compared with its table in TiDB as of one TSO, and repaired; imports pyspark."""
+"""Audits compare a target with its table in TiDB as of one TSO, and repair it; imports pyspark."""

@@ -12,9 +12,9 @@ from functools import partial
 
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.common.tidb import mysql_type
 from ticdc_lakehouse.targets.changelog import time_in_sql
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import mysql_type
 from ticdc_source.developer_api import Column, ColumnType, quoted_name
 
 HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
@@ -64,18 +64,15 @@ def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
 
 
 def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
-    """Return Spark's SQL for the hash of a row, a bigint."""
     digits = f"substr(md5(CAST({row_text_in_spark(columns)} AS BINARY)), 1, {_DIGITS})"
     return f"CAST(translate({digits}, '{_LETTERS}', '{_DIGITS_FOR_LETTERS}') AS BIGINT)"
 
 
 def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
-    """Return TiDB's SQL for the text of a row, or of its key."""
     return f"CONCAT_WS(',', {', '.join(column.part_in_tidb for column in columns)})"
 
 
 def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
-    """Return Spark's SQL for the text of a row, or of its key."""
     return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
 
 

@@ -17,11 +17,11 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.audits.canonical import row_text_in_spark, row_text_in_tidb
 from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBSide
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig, mysql_type
-from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.targets.merge import KEYS
+from ticdc_lakehouse.targets.sessions import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig, mysql_type
 from ticdc_source.developer_api import REPAIR_RANK, Column, ColumnType, loads, parse_table, quoted_name
 from ticdc_source.errors import DataLossError
 
@@ -113,7 +113,7 @@ def rows_of_keys(
 
 
 def _has_literals(column: Column) -> bool:
-    """Return whether SQL has a literal for each value of a column that is equal to it, and to no other."""
+    """Whether SQL has a literal for each value of a column that is equal to it, and to no other."""
     return mysql_type(column).family in ("number", "text", "binary") or mysql_type(column).name == "date"
 
 

@@ -8,9 +8,9 @@ rows, and of the others the rows are compared cell by cell.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -24,9 +24,8 @@ from ticdc_lakehouse.audits.canonical import (
     row_text_in_spark,
     row_text_in_tidb,
 )
-from ticdc_lakehouse.audits.report import Difference
-from ticdc_lakehouse.common.tidb import SnapshotTable
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.targets.sessions import computed
+from ticdc_lakehouse.tidb import SnapshotTable
 from ticdc_source.developer_api import quoted_name
 
 BUCKETS = 4096
@@ -142,8 +141,17 @@ MISSING, EXTRA, CHANGED = "missing", "extra", "changed"  # kinds
 
 
 def differing_buckets(tidb: Mapping[int, Checksum], target: Mapping[int, Checksum]) -> set[int]:
-    """Return the buckets that have not the same rows on both sides."""
     return {bucket for bucket in tidb.keys() | target.keys() if tidb.get(bucket) != target.get(bucket)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row that differs: missing in the target, extra in it, or changed."""
+
+    kind: Literal["missing", "extra", "changed"]
+    key: Mapping[str, str | None]  # the columns of the key with their canonical texts
+    # the columns that differ, with the canonical texts in TiDB and in the target; None for NULL
+    cells: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +165,11 @@ class Differences:
     rows_read: int
 
     def sample(self, comparison: Comparison, most: int) -> tuple[Difference, ...]:
-        """Return some of the rows, in the order of their keys."""
         found = self.frame.orderBy(KEY, NUMBER).limit(most).collect()
         return tuple(_difference(comparison, row) for row in found)
 
 
-def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, newer: DataFrame | None) -> Differences:
+def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, newer: DataFrame) -> Differences:
     """Compare the rows of buckets, as TiDB and the target have them.
 
     `newer` has the texts of keys, in a column `KEY`, that changed since, and of which the target no longer has the row.
@@ -184,10 +191,9 @@ def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, 
     kind = F.when(F.col("_s").isNull(), MISSING).when(F.col("_t").isNull(), EXTRA).otherwise(CHANGED)
     changed = reduce(lambda one, other: one | other, differs)
     frame = both.where(F.col("_s").isNull() | F.col("_t").isNull() | changed).withColumn(KIND, kind)
-    if newer is not None:  # the target no longer has what such a row was
-        of_newer = frame.join(newer.withColumn("_newer", F.lit(1)), KEY, "left")
-        frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull()).drop("_newer")
-    frame = computed(frame.drop("_s", "_t"))
+    of_newer = frame.join(newer.withColumn("_newer", F.lit(1)), KEY, "left")
+    frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull())  # it no longer has what such a row was
+    frame = computed(frame.drop("_s", "_t", "_newer"))
     counts = {row[KIND]: row["count"] for row in frame.groupBy(KIND).count().collect()}
     columns: dict[str, int] = {}
     if counts.get(CHANGED):

@@ -1,4 +1,4 @@
-"""`audit_table`: compare a target of `merge_into` with its table in TiDB, as of a TSO up to which it is complete.
+"""`audit`: compare a target of `merge_into` with its table in TiDB, as of a TSO up to which it is complete.
 
 Both sides are fixed: TiDB is read as of the TSO, and the target at one version, so changes meanwhile do not matter.
 """
@@ -6,37 +6,35 @@ Both sides are fixed: TiDB is read as of the TSO, and the target at one version,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.canonical import columns_of, row_text_in_spark
 from ticdc_lakehouse.audits.repair import as_stored, repairing_changes
-from ticdc_lakehouse.audits.report import TableAudit
 from ticdc_lakehouse.audits.sides import (
     KEY,
     Comparison,
+    Difference,
     Differences,
     SparkSide,
     TiDBSide,
     differing_buckets,
     differing_rows,
 )
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig, check_tso
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, OwnColumns, merge_into
-from ticdc_lakehouse.targets.merge_sessions import configured, in_thread
-from ticdc_lakehouse.targets.opening import existing_target, in_own_session
-from ticdc_lakehouse.targets.repeats import retried
+from ticdc_lakehouse.targets.opening import existing_target, in_own_session, retried
+from ticdc_lakehouse.targets.sessions import computed, configured, in_thread, with_verbatim_sql
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig, check_tso
 from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, parse_table, utc
 from ticdc_source.errors import DataLossError, SchemaError, TiCDCSourceError
 
@@ -46,6 +44,101 @@ VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its
 _REPAIR = "repair-"  # prefix of a repair's app_id; the TSO follows
 _CLOCK_SKEW_MS = 3_600_000  # of TiDB and PD, at most
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+EQUAL, DIFFERENT, UNKNOWN = 0, 1, 2  # exit codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAudit:
+    """What the audit of a table found."""
+
+    table: str  # the table in TiDB; "" if the target does not say it
+    target: str
+    state: Literal["equal", "different", "unknown"]
+    reason: str | None = None  # why it could not tell
+    at: int | None = None  # the TSO at which both sides were compared
+    version: int | None = None  # the version of the target: Delta's, or Iceberg's snapshot id
+    rows: int = 0  # how many rows TiDB has
+    target_rows: int = 0  # how many rows the target has, without those that changed after `at`
+    cells: int = 0  # how many values were compared: rows times columns
+    buckets: int = 0  # how many buckets of rows were compared; 0 if all rows together have the same checksum
+    differing_buckets: int = 0  # how many of them have not the same rows on both sides
+    rows_read: int = 0  # how many rows TiDB sent to tell what differs
+    newer: int = 0  # how many rows changed after `at`: they are left out
+    missing: int = 0  # how many rows the target lacks
+    extra: int = 0  # how many rows it has that TiDB has not
+    changed: int = 0  # how many rows have other values
+    columns: Mapping[str, int] = field(default_factory=dict)  # how many values differ in each column that has such
+    missing_columns: tuple[str, ...] = ()  # the columns of TiDB that have values, and that the target lacks
+    differences: tuple[Difference, ...] = ()  # a sample of the rows that differ
+    repaired: int = 0  # how many were repaired; the numbers are those from before the repair
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "at_time": utc(self.at)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What an audit found."""
+
+    tables: tuple[TableAudit, ...]  # what it found of each table
+
+    @property
+    def equal(self) -> bool:
+        """Whether every table is equal."""
+        return all(each.state == "equal" for each in self.tables)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all tables are equal, 1 if one is different, 2 if it could not be told of one and none is different."""
+        states = {each.state for each in self.tables}
+        return DIFFERENT if "different" in states else UNKNOWN if "unknown" in states else EQUAL
+
+
+@with_verbatim_sql
+def audit(
+    spark: SparkSession,
+    target: str,
+    *,
+    tidb: TiDBConfig,
+    at: int | None = None,
+    complete: int | None = None,
+    repair: bool = False,
+    sample: int = 20,
+) -> AuditReport:
+    """Compare a target of `merge_into` with its table in TiDB, at one TSO.
+
+    TiDB computes a number of rows and a checksum for each of 4,096 buckets of keys, and Spark does the same. Rows are
+    read from TiDB only if their bucket differs.
+
+    Args:
+        spark: the session.
+        target: the name of the target, as `merge_into` takes it.
+        tidb: where TiDB is.
+        at: the TSO; by default the newest one up to which the target is known to be complete.
+        complete: a TSO up to which the caller knows that the target is complete, if its commits record an older one: a
+            table without changes has no commits.
+        repair: whether the rows that differ get TiDB's values as of the TSO, in one commit. They are compared again
+            then, so the state is that of the repaired target.
+        sample: how many rows that differ the report has at most.
+
+    Returns:
+        What was found. A target that equals TiDB gets the property `ticdc.verified_ts`.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import TiDBConfig, audit
+
+        tidb = TiDBConfig(url="tidb:4000", user="reader", password="…")
+        report = audit(spark, "lake.shop.orders", tidb=tidb)
+        print(report.equal, report.tables[0].rows)
+        ```
+
+    Raises:
+        OptionError: `at` is no TSO.
+    """
+    found = audit_table(spark, target, tidb=tidb, at=at, complete=complete, repair=repair, sample=sample)
+    return AuditReport(tables=(found,))
 
 
 def audit_table(
@@ -92,15 +185,14 @@ def _reason(error: Exception) -> str:
 def _opened(spark: SparkSession, name: str) -> Target:
     target = existing_target(spark, name)
     if target is None:
-        msg = f"The target {name} does not exist"
-        raise TargetError(msg)
+        raise TargetError(f"The target {name} does not exist")
     properties = target.properties()
     if LOG in properties:
-        msg = f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
-        raise TargetError(msg)
+        raise TargetError(
+            f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
+        )
     if KEYS not in properties or PREFIX not in properties:
-        msg = f"{name} was not made by merge_into, or has had no rows yet, so its key is not known"
-        raise TargetError(msg)
+        raise TargetError(f"{name} was not made by merge_into, or has had no rows yet, so its key is not known")
     return target
 
 
@@ -127,25 +219,24 @@ class _Moment:
         latest = commits[0].version if commits else None  # Iceberg has none of a table that never had rows
         known = [*known[:-1], (latest, last)]
         if not last:
-            msg = (
+            raise TargetError(
                 f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
                 "table has bad records, or merge_into was not given resolved_ts. Load the table again, or give complete"
             )
-            raise TargetError(msg)
         if at is not None and at > last:
-            msg = (
+            raise TargetError(
                 f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later: run the "
                 "sync until it has come so far, or give an earlier TSO"
             )
-            raise TargetError(msg)
         version = next(version for version, resolved in known if resolved >= (at or last))
         if newest or at is None:
             version = latest
         moment = _Moment(version, at or last, version == latest)
         emptied = int(target.properties().get(TRUNCATED_TS, 0))
         if moment.is_newest and emptied > moment.at:
-            msg = f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
-            raise TargetError(msg)
+            raise TargetError(
+                f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
+            )
         return moment
 
 
@@ -169,8 +260,7 @@ class _TableAudit:
         keys = {key: names.get(key.lower()) for key in self._keys}
         lost = [key for key, column in keys.items() if column is None]
         if lost:
-            msg = f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column"
-            raise SchemaError(msg)
+            raise SchemaError(f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column")
         self.differences: Differences | None = None
         self._differing: set[int] = set()
         self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
@@ -180,17 +270,15 @@ class _TableAudit:
         """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
-            msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
-            raise TargetError(msg)
+            raise TargetError(f"{target.name} has no property {TABLE}, which names its table in TiDB")
         try:
             rows = tidb.table(parse_table(table), moment.at)
         except DataLossError:
-            msg = (
+            raise TargetError(
                 f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
                 "time: it is older than its GC safe point. Run the sync, and then the audit at once; or let TiDB keep "
                 "the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
-            )
-            raise TargetError(msg) from None
+            ) from None
         return _TableAudit(target, rows, moment, tidb.now())
 
     def run(self, sample: int) -> TableAudit:

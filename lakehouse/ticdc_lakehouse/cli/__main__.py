@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     return command_line(
         "ticdc-lakehouse",
         __version__,
-        "Keep the tables of TiDB in Delta or Iceberg, and prove that they are equal.",
+        "Keep a copy of TiDB's tables in Delta or Iceberg, and prove that it is equal.",
         COMMANDS,
     )
 

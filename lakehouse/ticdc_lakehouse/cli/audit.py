@@ -1,12 +1,15 @@
-"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete; repair them if wanted.
+"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete, and repair them.
 
-TiDB is asked for checksums, and for rows only where they differ. The sync need not stop. The exit code is 0 if all
-tables are equal, 1 if one is different, and 2 if it cannot be told.
+TiDB computes checksums, and sends rows only where these differ. The sync can keep running. The exit code is 0 if all
+tables are equal, 1 if one differs, and 2 if one could not be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ticdc_lakehouse.cli.sync import checked_patterns, config_of, refuse_without_java
@@ -22,10 +25,13 @@ from ticdc_source.developer_api import (
     utc,
     visible,
 )
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.errors import OptionError, TiCDCSourceError
 
-if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.audits.report import Difference, TableAudit
+if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
+    from ticdc_lakehouse.audits.sides import Difference
+    from ticdc_lakehouse.audits.table_audit import AuditReport, TableAudit
+    from ticdc_lakehouse.syncs.config import SyncConfig
+    from ticdc_lakehouse.syncs.status import TableStatus
 
 SUMMARY = "compare the tables of a sync with TiDB, and repair them"
 _LONGEST = 60  # characters of a value that is shown
@@ -35,30 +41,29 @@ _DEFAULT_SAMPLE = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"
+        "--tables",
+        type=argument(checked_patterns),
+        metavar="DB.TABLE[,…]",
+        help="which tables, such as shop.*; all by default",
     )
     parser.add_argument(
-        "--at", type=argument(count), metavar="TSO", help="a TSO; by default the newest one of each table"
+        "--at", type=argument(count), metavar="TSO", help="compare as of this TSO; by default the newest of each table"
     )
-    parser.add_argument("--repair", action="store_true", help="give the rows that differ TiDB's values as of the TSO")
+    parser.add_argument("--repair", action="store_true", help="correct the rows that differ")
     parser.add_argument(
         "--sample", type=argument(count), default=_DEFAULT_SAMPLE, metavar="ROWS",
-        help="how many rows that differ are shown of each table (default: %(default)s)",
+        help="how many differing rows to show per table (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the tables; return 1 if one is different, 2 if it cannot be told."""
-    from ticdc_lakehouse.syncs.auditing import audit_sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
-
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})
     refuse_without_java()
     try:
         report = audit_sync(
-            session_of(config),
             config,
             tables=tables,
             at=arguments.at,
@@ -87,6 +92,45 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _lines(each):
             output().print(visible(line))
     return report.exit_code
+
+
+def audit_sync(
+    config: SyncConfig,
+    *,
+    tables: Sequence[str] = (),
+    at: int | None = None,
+    repair: bool = False,
+    sample: int = _DEFAULT_SAMPLE,
+    on_table: Callable[[TableAudit], None] = lambda _: None,
+) -> AuditReport:
+    """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
+
+    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for all of them.
+    """
+    from ticdc_lakehouse.audits.table_audit import AuditReport, audit_table  # noqa: PLC0415 (they import pyspark)
+    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415
+    from ticdc_lakehouse.syncs.status import statuses_of  # noqa: PLC0415
+    from ticdc_lakehouse.syncs.time_travel import selected  # noqa: PLC0415
+    from ticdc_lakehouse.targets.sessions import in_thread  # noqa: PLC0415
+
+    tidb = config.tidb
+    if tidb is None:
+        raise OptionError("An audit asks TiDB: write [tidb] with its url into sync.toml")
+
+    spark = session_of(config)
+
+    def one(status: TableStatus) -> TableAudit:
+        found = audit_table(
+            spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
+        )
+        reason = None if found.reason is None else config.redact(found.reason)
+        found = replace(found, table=found.table or status.table_name, reason=reason)
+        on_table(found)
+        return found
+
+    chosen = selected(statuses_of(spark, config), tables, with_left_out=True)
+    with ThreadPoolExecutor(config.parallel, thread_name_prefix="audit") as threads:
+        return AuditReport(tables=tuple(threads.map(in_thread(spark, one), chosen)))
 
 
 def _lines(found: TableAudit) -> list[str]:

@@ -1,8 +1,8 @@
-"""Keep the tables of topics in Delta or Iceberg, equal to TiDB's.
+"""Keep a copy of the tables of topics in Delta or Iceberg.
 
-It reads sync.toml; arguments replace what the file says. Without `trigger` it ends when the topics are read, and the
-next run goes on from there. It may be killed at any time. A table that cannot go on is set aside, and the others go on:
-the exit code is then 1. It needs an environment with a PySpark for which the engine has a release.
+Settings come from sync.toml; arguments override them. Without `trigger`, the command ends when it has read the topics,
+and the next run continues from there. You may kill it at any time. A table that cannot be written is set aside while
+the others go on; the exit code is then 1. The environment needs a PySpark that the engine supports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_source.developer_api import (
     KafkaCluster,
     Options,
@@ -33,7 +33,6 @@ from ticdc_source.developer_api import (
     file_path,
     moment,
     of_ms,
-    one_of,
     output,
     overrides_of,
     parse_table,
@@ -62,17 +61,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     add_overrides(parser)
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="which tables, such as shop.*"
     )
-    parser.add_argument(
-        "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
-    )
+    parser.add_argument("--format", type=argument(_any_case), metavar="FORMAT", help="delta or iceberg")
     parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
     parser.add_argument(
-        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
+        "--checkpoint",
+        type=argument(words),
+        metavar="FOLDER",
+        help="where the sync records how far it has read (path, URI)",
     )
     parser.add_argument(
-        "--trigger", type=argument(words), metavar="INTERVAL", help="go on for ever, with this time between looks"
+        "--trigger", type=argument(words), metavar="INTERVAL", help="keep running, with a micro-batch at this interval"
     )
     parser.add_argument(
         "--resume",
@@ -80,13 +80,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        help="let a table that is set aside go on, once the cause is mended; any number",
+        help="resume a table that was set aside, once you have fixed the cause; repeatable",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--status", action="store_true", help="show how the tables are, and end")
-    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and end")
-    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and end")
+    what.add_argument("--status", action="store_true", help="show the status of the tables, and exit")
+    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and exit")
+    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and exit")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
+
+
+def _any_case(word: str) -> str:
+    return words(word).strip().lower()
 
 
 def checked_patterns(text: str) -> str:
@@ -125,11 +129,11 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
         try:
             text, folder = file.read_text(encoding="utf-8"), file.parent
         except OSError as error:
-            msg = f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
-            raise OptionError(msg) from None
+            raise OptionError(
+                f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
+            ) from None
         except UnicodeDecodeError:
-            msg = f"{file} is not UTF-8"
-            raise OptionError(msg) from None
+            raise OptionError(f"{file} is not UTF-8") from None
     return read_toml(text, given, folder)
 
 
@@ -195,8 +199,7 @@ def _check_before_spark(config: SyncConfig) -> None:
 def refuse_without_java() -> None:
     java = check_java()
     if java.result == "failed":
-        msg = f"{java.message}: {java.mend}"
-        raise TargetError(msg)
+        raise TargetError(f"{java.message}: {java.mend}")
 
 
 def _show_batch(report: BatchReport) -> None:
@@ -310,7 +313,6 @@ class Loads:
 
 
 def as_line(progress: LoadProgress) -> str:
-    """Return how far a load is, and how long it will take, if that can be said."""
     if progress.complete:
         return f"{progress.table}: loaded, {progress.rows:,} rows in {duration(progress.seconds)}"
     if progress.failed:

@@ -1,1 +1,1 @@
-"""A whole database kept in Delta or Iceberg, in one stream; and its past, its views and its audits."""
+"""Syncs keep a whole database in Delta or Iceberg, in one stream; also its history, views and audits."""

@@ -9,7 +9,8 @@ again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -17,15 +18,17 @@ from typing import Any, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.syncs.completeness import newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import SetAside, StatusTable, TableStatus, now_text
+from ticdc_lakehouse.syncs.status import Identity, SetAside, StatusTable, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Rules, TargetLacks, step
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
-from ticdc_source.developer_api import check_permission, loads, parse_table
+from ticdc_source.developer_api import check_permission, loads, of_ms, parse_table
 from ticdc_source.errors import CheckpointError
+
+FOR_EVER = 2**63 - 1  # no commit-ts is larger
+_CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
 def text_of_file(spark: SparkSession, path: str) -> str | None:
@@ -46,7 +49,6 @@ class StreamCheckpoint:
         self._query_id: str | None = None
 
     def query_id(self) -> str | None:
-        """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
         if self._query_id is None:  # it never changes
             try:
                 self._query_id = str(loads(self._text("metadata") or "")["id"])
@@ -81,6 +83,43 @@ def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
     return {topic: dict(offsets) for topic, offsets in started.items() if not topic.startswith("$")}
 
 
+def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | None) -> int | None:
+    """Return up to which commit-ts the topics may have lost changes before the stream started; None for none.
+
+    A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
+    before now, so its commit-ts is not larger than that of now.
+    """
+    if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
+        return None
+    return newest_ts()
+
+
+def claimed(
+    config: SyncConfig, starts: Callable[[], Mapping[str, Mapping[str, int]] | None], writer: str, before: Identity
+) -> Identity:
+    """Return what the status table says from the first micro-batch of a process on.
+
+    Its `exact_since` is the commit-ts since which the targets are the database at the resolved ts of each micro-batch;
+    None if they are not. If it does not name the `writer` yet, this is the first micro-batch of all, and the offsets at
+    which the stream `starts` are asked for.
+    """
+    begins, may_lose = before["writer"] != writer, config.may_lose_changes
+    exact_since = 0 if begins else before.get("exact_since")
+    if config.consistency != "resolved":
+        exact_since = None
+    elif exact_since is None:  # changes up to now may be applied that are later than their micro-batch
+        exact_since = newest_ts()
+    now = {**before, "writer": writer, "may_lose": may_lose, "exact_since": exact_since}
+    if begins or "lost_until" not in before:
+        return {**now, "lost_until": lost_before(config, starts())}
+    return now if before.get("may_lose", may_lose) == may_lose else {**now, "lost_until": newest_ts()}
+
+
+def newest_ts() -> int:
+    """Return a TSO that is not smaller than any that TiDB has given until now."""
+    return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
+
+
 _NEW = ".new"  # ends the name of the file while it is written
 # The last micro-batch that a target has, and the one that it lacks although the checkpoint says that it had it.
 _Held: TypeAlias = tuple[LastBatch, CommitFacts | None]
@@ -88,16 +127,13 @@ _Held: TypeAlias = tuple[LastBatch, CommitFacts | None]
 
 @dataclass(frozen=True, slots=True)
 class LakeMark:
-    """A state of the lake.
-
-    Attributes:
-        shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
-            numbers again that the lake has for other changes.
-    """
+    """A state of the lake."""
 
     written: int = 0  # how often the statuses had been written
     targets: Mapping[str, int] = field(default_factory=dict)  # by table, its last micro-batch that a commit records,
     contents: Mapping[str, str] = field(default_factory=dict)  # and what that commit records of it
+    # the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses numbers again
+    # that the lake has for other changes
     shift: int = 0
 
 
@@ -124,13 +160,12 @@ class LakeMarks:
         """
         self._last = mark = self._read()
         if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
-            msg = (
+            raise CheckpointError(
                 f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
                 "version, and the stream does not read again what is missing. Restore the newest version of the "
                 "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
                 "again with new tables and a new checkpoint"
             )
-            raise CheckpointError(msg)
         self.shift = mark.shift
         last = self.committed()
         known = {
@@ -161,7 +196,7 @@ class LakeMarks:
         }
 
     def _are_dropped(self, tables: Iterable[str]) -> bool:
-        """Return whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
+        """Whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
         layout = self._config.layout
         targets = [layout.target(parse_table(name), end) for name in tables for end in ("", "__log")]
         return all(existing_target(self._spark, each) is None for each in targets)
@@ -194,10 +229,8 @@ class LakeMarks:
     ) -> TableStatus:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
-        Args:
-            last: the last micro-batch that its target has.
-            lacks: the one that the checkpoint says it had, if it lacks that.
-            needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
+        `last` is the last micro-batch that its target has, `lacks` the one that it lacks although the checkpoint says
+        that it had it, and `needed` the one from which the stream reads on.
         """
         held, had = last.number, _number(status.target_batch)
         if lacks is None and held >= min(had, needed):
@@ -254,14 +287,13 @@ class LakeMarks:
         except (TypeError, ValueError):
             if not text:  # killed while it wrote the first one: no micro-batch has ended
                 return LakeMark()
-            msg = (
+            raise CheckpointError(
                 f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
-            )
-            raise CheckpointError(msg) from None
+            ) from None
 
 
 def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
-    """Return whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
+    """Whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
 
     What the engine has forgotten counts as there.
     """
@@ -279,5 +311,4 @@ def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
 
 
 def _number(batch: int | None) -> int:
-    """Return a number that is less than all others for a micro-batch that is not known."""
     return -1 if batch is None else batch

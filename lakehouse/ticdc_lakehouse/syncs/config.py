@@ -6,17 +6,18 @@ It is checked before Spark or a broker is asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import Literal
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.names import Layout
-from ticdc_lakehouse.syncs.redaction import SECRET_NAME
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
+from ticdc_lakehouse.targets.opening import ENGINES
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.developer_api import (
+    HIDDEN,
     Options,
     ParseError,
     TableFilter,
@@ -25,11 +26,13 @@ from ticdc_source.developer_api import (
     applies_to_records,
     duration_ms,
     frame_options,
+    is_option,
     nearest,
     parse_table,
     redacted,
     refuse_unknown,
     table_patterns,
+    without_secrets,
 )
 from ticdc_source.errors import OptionError
 
@@ -60,6 +63,18 @@ _LARGEST_PORT = 65_535
 _AT_START = re.compile(
     r"spark\.(driver|executor|jars|submit|app|master|local|pyspark|python|yarn|kubernetes|sql\.(extensions|warehouse))\b"
 )
+SECRET_NAME = re.compile("secret|password|token|credential|access.?key|account.?key|private.?key", re.IGNORECASE)
+_USER_OF_URL = re.compile(r"(?<=://)[^\s/@]+@")
+_QUERY_OF_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?#'\"`<>]*)\?[^\s'\"`<>]*", re.IGNORECASE)
+_NAMED = re.compile(
+    r"((?:secret|password|token|credential|access.?key|account.?key|private.?key|signature|\bsig)[\w.-]*[\"']?\s*[=:]\s*)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)",
+    re.IGNORECASE,
+)
+_AUTHORIZATION = re.compile(r"\b(Bearer|Basic|AWS4-HMAC-SHA256)\s+[^\s,;'\"]+", re.IGNORECASE)
+_QUOTED = re.compile("\"([^\"]*)\"|'([^']*)'")
+_SHORTEST = 4  # characters of a secret that is hidden wherever it stands, also within a word
+
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
 
 
@@ -162,7 +177,7 @@ class SyncConfig:
     """
 
     source: Mapping[str, str] = field(repr=False)
-    format: Literal["delta", "iceberg"]
+    format: str
     checkpoint: str
     path: str | None = None
     catalog: str | None = None
@@ -186,8 +201,10 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark."""
+        wrong = f"target.format = {self.format!r}: it must be {' or '.join(map(repr, ENGINES))}"
+        _refuse_if(self.format not in ENGINES, wrong)
         _refuse_if(
-            (self.path is None) == (self.catalog is None),
+            (self.path is None) == (self.catalog is None) or not (self.path or self.catalog),
             "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
         )
         _refuse_if(
@@ -215,7 +232,7 @@ class SyncConfig:
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
-            each.layout.check(self.layout.engine, f'[table."{table}"]')
+            ENGINES[self.format].check_layout(each.layout, f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
             wrong = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
             _refuse_if(each.log and each.history, wrong)
@@ -272,6 +289,12 @@ class SyncConfig:
             if SECRET_NAME.search(name) or (name in self.secret_settings and not _AT_START.match(name))
         }
 
+    @cached_property
+    def redact(self) -> Callable[[str], str]:
+        """Hides secrets in what an error says: errors of stores and catalogs repeat URLs, headers and settings."""
+        tidb = {} if self.tidb is None else self.tidb.options()
+        return redactor(self.source, {**self.spark, **tidb}, self.secret_spark)
+
     def source_option(self, name: str, default: str) -> str:
         """Return an option of the source, whose name may have any case."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
@@ -321,21 +344,51 @@ def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str
             near = nearest(key, names)
             where = f"[{section}]" if section else "the top of sync.toml"
             hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
-            msg = f"Unknown key {key!r} in {where}; {hint}"
-            raise OptionError(msg)
+            raise OptionError(f"Unknown key {key!r} in {where}; {hint}")
 
 
 def _duration(name: str, text: str) -> timedelta:
     try:
         return timedelta(milliseconds=duration_ms(text))
     except ParseError:
-        msg = f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d"
-        raise OptionError(msg) from None
+        raise OptionError(f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d") from None
 
 
 def _check_name(table: str) -> None:
     try:
         parse_table(table)
     except (ValueError, ParseError):
-        msg = f'[table."{table}"]: expected the name of a table, such as [table."shop.orders"]'
-        raise OptionError(msg) from None
+        raise OptionError(f'[table."{table}"]: expected the name of a table, such as [table."shop.orders"]') from None
+
+
+def redactor(
+    options: Mapping[str, str], settings: Mapping[str, str], secret: Collection[str] = ()
+) -> Callable[[str], str]:
+    """Return what hides secrets in texts: those that were given, and what looks like one.
+
+    `secret` names settings that are secret, whatever their names say.
+    """
+    shown = without_secrets(options)
+    values = {
+        text for name, text in options.items() if shown[name] != text and (is_option(name) or SECRET_NAME.search(name))
+    }
+    values |= {text for name, text in settings.items() if name in secret or SECRET_NAME.search(name)}
+    values |= {part for text in values for match in _QUOTED.findall(text) for part in match}
+    given = _one_of(text for text in values if text.strip())
+
+    def redact(text: str) -> str:
+        text = text if given is None else given.sub(HIDDEN, text)
+        text = _USER_OF_URL.sub(f"{HIDDEN}@", text)
+        text = _QUERY_OF_URL.sub(rf"\1?{HIDDEN}", text)
+        text = _AUTHORIZATION.sub(rf"\1 {HIDDEN}", text)
+        return _NAMED.sub(rf"\1{HIDDEN}", text)
+
+    return redact
+
+
+def _one_of(values: Iterable[str]) -> re.Pattern[str] | None:
+    patterns = [
+        re.escape(text) if len(text) >= _SHORTEST else rf"(?<!\w){re.escape(text)}(?!\w)"
+        for text in sorted(values, key=len, reverse=True)
+    ]
+    return re.compile("|".join(patterns)) if patterns else None

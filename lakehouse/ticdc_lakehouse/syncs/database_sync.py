@@ -10,13 +10,13 @@ from contextlib import suppress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import text_of
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
 from ticdc_lakehouse.syncs.session_and_catalog import refuse_connect, start_workers
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 
 _QUERY = "ticdc-lakehouse sync"  # the name of its stream

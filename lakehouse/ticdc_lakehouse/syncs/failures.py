@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.lease import LeaseLostError
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.steps import Why
-from ticdc_lakehouse.targets.repeats import is_conflict, retried
+from ticdc_lakehouse.targets.opening import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
 from ticdc_source.errors import TiCDCSourceError
@@ -39,7 +39,6 @@ _OF_ONE_TABLE = (errors.DecodeError, errors.OptionError, errors.SchemaError)
 
 
 def text_of(error: Exception) -> str:
-    """Return what an error says; of one that was raised on a worker, what it said there."""
     ours = _OURS.search(str(error))
     return ours[2] if ours is not None and not isinstance(error, TiCDCSourceError) else str(error)
 
@@ -103,7 +102,7 @@ class Shared:
         return retried(write, again=again)
 
     def stops_all(self, error: Exception) -> bool:
-        """Return whether an error affects every table: brokers, claim checks or the session are gone.
+        """Whether an error affects every table: brokers, claim checks or the session are gone.
 
         If the store is, what it says is raised.
         """
@@ -125,22 +124,20 @@ class Shared:
         try:
             self.retried(self.try_store, self.store)
         except Exception as error:  # noqa: BLE001 (of any store)
-            msg = (
+            raise TargetError(
                 f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects all tables, so "
                 "none is set aside. Fix the storage or the catalog, and start again"
-            )
-            raise TargetError(msg) from None
+            ) from None
 
 
 class Stream:
     """The query that runs, and how it ends."""
 
-    def __init__(self, redaction: Redaction, *, is_finite: bool) -> None:
+    def __init__(self, config: SyncConfig) -> None:
         self.query: StreamingQuery | None = None
         self.error: BaseException | None = None  # what has stopped it
         self.in_batch = False  # a micro-batch is being applied, or has failed
-        self._redaction = redaction
-        self._is_finite = is_finite
+        self._redact, self._is_finite = config.redact, config.trigger is None
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -165,7 +162,7 @@ class Stream:
             raise self.error
 
     def is_stopped(self) -> bool:
-        """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
+        """Whether the sync is being stopped, by itself or because somebody has stopped its query.
 
         A finite run whose query has ended because it has read the topics is not.
         """
@@ -177,10 +174,10 @@ class Stream:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if isinstance(error, Exception):
             error = cause_of(error) or error
-        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
+        if not isinstance(error, Exception) or self._redact(str(error)) == str(error):
             return error
         kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
-        return kind(self._redaction.text(str(error)))
+        return kind(self._redact(str(error)))
 
 
 _FIRST_WAIT_S = 60.0  # after a fault, before a table heals for the second time, and for DDL that may still come
@@ -197,7 +194,7 @@ class BackOff:
         self._waits: dict[str, float] = {}
 
     def begins(self, name: str, *, at_end: bool = False) -> bool:
-        """Return whether a table is tried now; then it waits longer the next time.
+        """Whether a table is tried now; then it waits longer the next time.
 
         If the stream is `at_end`, there is nothing to wait for.
         """

@@ -15,23 +15,20 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.syncs.checkpoint import LakeMarks, StreamCheckpoint
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
+from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, LakeMarks, StreamCheckpoint, claimed, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import BackOff, Shared, Stream, cause_of, text_of
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.lease import Lease, Owner
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, StatusTable, TableStatus
-from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
+from ticdc_lakehouse.syncs.status import Following, Loading, SetAside, StatusTable, TableStatus
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, disclaimer, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
-from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.merge import COMPLETE
+from ticdc_lakehouse.targets.opening import ENGINES, existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
@@ -55,27 +52,17 @@ class RunningSync:
     ) -> None:
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark, self._config, self._on_batch = spark, config, on_batch
-        tidb = {} if config.tidb is None else config.tidb.options()
-        redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
-        self.stream = Stream(redaction, is_finite=config.trigger is None)
+        self.stream = Stream(config)
         self._status = StatusTable(spark, config)
         self._lease = Lease(self._status.opened, Owner.of(os.getpid()), self._status.lock)
         self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
         shared = Shared(stopping=self.stream.is_stopped, try_store=self._status.attempt, store=self._status.name,
-                        redact=redaction.text)  # fmt: skip
-        self._joining = Joining(spark, config, self.stream, shared, redaction, on_load)
-        self._context = SyncContext(
-            spark=spark,
-            config=config,
-            shared=shared,
-            redaction=redaction,
-            quarantine=Quarantine(config.layout.own("_ticdc_quarantine"), config.format),
-            views=Views(config, redaction.text),
-            joining=self._joining,
-        )
+                        redact=config.redact)  # fmt: skip
+        self._joining = Joining(spark, config, self.stream, shared, on_load)
+        self._context = SyncContext(spark=spark, config=config, shared=shared, joining=self._joining)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._resuming = Resuming(self._context, self._state, self._marks)
-        self._upkeep = Upkeep(spark, config, redaction.text)
+        self._upkeep = Upkeep(spark, config)
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
         self._at_start: dict[str, TableStatus] = {}
@@ -95,7 +82,9 @@ class RunningSync:
         """Let something happen to a table, and do what that asks for."""
         status, effects = self._context.step(self._tables[name], event)
         if Effect.UNCLAIM in effects:
-            unclaim(self._spark, status.target)
+            target = existing_target(self._spark, status.target)
+            if target is not None:  # it says no longer that it is complete
+                target.remove_properties([COMPLETE])
         self._tables[name] = status
         if isinstance(event, Loaded) and status.loaded_ts == event.at:
             self._marks.lacking.pop(name, None)
@@ -116,7 +105,9 @@ class RunningSync:
         """Take a TSO for the tables that are to load, and return them; if TiDB does not answer, they wait."""
         if self._skips:  # their rows must be of after the query has skipped what is lost
             return []
-        names = [name for name, each in self._tables.items() if _is_undated(each)]
+        names = [
+            name for name, each in self._tables.items() if isinstance(each.phase, Loading) and each.phase.at is None
+        ]
         at = self._joining.moment(names) if names else None
         if at is None:
             return []
@@ -164,9 +155,9 @@ class RunningSync:
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
-            why = self._context.redaction.text(text_of(error))
+            why = self._config.redact(text_of(error))
             warn(f"The lease of {self._status.name} ends by itself: {why}")
-        if self._config.format == "iceberg":  # Delta's sessions see what others write
+        if ENGINES[self._config.format].caches_tables:
             self._show_written()
 
     def _show_written(self) -> None:
@@ -184,15 +175,13 @@ class RunningSync:
         aside = {name.lower(): name for name, each in self._tables.items() if isinstance(each.phase, SetAside)}
         for name in names:
             if name.lower() not in aside:
-                msg = f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}"
-                raise OptionError(msg)
+                raise OptionError(f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}")
             if not self._config.selects(parse_table(aside[name.lower()])):
-                msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
-                raise OptionError(msg)
+                raise OptionError(f"{name} is not copied: `tables` does not match it, or its section has skip = true")
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
         outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
-        written = {name: each for name, each in outcomes.items() if not _is_loading(each.status)}
+        written = {name: each for name, each in outcomes.items() if not isinstance(each.status.phase, Loading)}
         if written:
             self._write_status()
             self._report(written, self._last_batch, began, resumed=written)
@@ -221,8 +210,8 @@ class RunningSync:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
-                loading = [each for each in self._tables.values() if _is_loading(each) and not _is_undated(each)]
-                self._joining.load_beside(loading)  # also if TiDB has not answered until now
+                # Also if TiDB has not answered until now.
+                self._joining.load_beside(filter(_is_dated, self._tables.values()))
         except BaseException as error:
             query = self.stream.query
             ended = None if query is None else query.exception()  # the cause, if there is one
@@ -257,8 +246,8 @@ class RunningSync:
         dated = self._date_loads()
         if due or dated:
             self._write_status()  # a load that is killed continues from it
-        loading = [each for each in self._tables.values() if _is_loading(each)]
-        if loading and (self._batches or due or dated or any(isinstance(each.phase, Healing) for each in loading)):
+        loading = [each for each in self._tables.values() if isinstance(each.phase, Loading)]
+        if loading and (self._batches or due or dated or any(each.state == "healing" for each in loading)):
             self._loads_ended(self._joining.load(loading))
         resumed = {name: each for name, each in due.items() if isinstance(each.status.phase, (Following, SetAside))}
         if resumed:
@@ -267,7 +256,7 @@ class RunningSync:
     # After a loss
 
     def heals_loss(self, error: BaseException) -> bool:
-        """Return whether an error of the stream says that records are lost, and tables heal."""
+        """Whether an error of the stream says that records are lost, and tables heal."""
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
@@ -302,8 +291,7 @@ class RunningSync:
                 raise stream.without_secrets(error) from None  # not the sync's error: the next start repeats this
             stream.error = stream.error or stream.without_secrets(error)
             if not isinstance(stream.error, Exception):  # Py4J does not answer Spark then, and Spark waits
-                msg = f"The micro-batch was interrupted by {type(error).__name__}"
-                raise TiCDCSourceError(msg) from error
+                raise TiCDCSourceError(f"The micro-batch was interrupted by {type(error).__name__}") from error
             if stream.error is error:
                 raise
             raise stream.error from None
@@ -311,8 +299,9 @@ class RunningSync:
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         while not self._loaded.wait(1):
             if self.stream.is_stopped():
-                msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
-                raise TiCDCSourceError(msg)
+                raise TiCDCSourceError(
+                    "The sync was stopped while it loaded its tables; start it again, and the load continues"
+                )
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
@@ -388,7 +377,8 @@ class RunningSync:
         for old, renamed in renames(ddl):
             if old.lower() in spelt:
                 self._happens(spelt[old.lower()], renamed)
-        return resumed | {name: each for name, each in self._due().items() if not _is_loading(each.status)}
+        due = self._due()
+        return resumed | {name: each for name, each in due.items() if not isinstance(each.status.phase, Loading)}
 
     def _claim(self) -> None:
         """Say that this query writes the tables, before its first micro-batch is applied."""
@@ -464,14 +454,12 @@ class RunningSync:
 
     def _write_views(self, name: str) -> None:
         """Write the views of a table that was loaded; its next micro-batch writes them again."""
-        settings = self._config.of_table(parse_table(name))
-        views = self._context.views
         try:
-            views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+            self._context.views.write(self._spark, parse_table(name))
         except Exception as error:
             if self._context.shared.stops_all(error):
                 raise
-            warn(f"The views of {name} cannot be written: {self._context.redaction.text(text_of(error))}")
+            warn(f"The views of {name} cannot be written: {self._config.redact(text_of(error))}")
 
 
 def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
@@ -479,16 +467,11 @@ def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)
 
 
-def _is_loading(status: TableStatus) -> bool:
-    return isinstance(status.phase, (Loading, Healing))
-
-
-def _is_undated(status: TableStatus) -> bool:
-    """Return whether a table is to load, and TiDB has given no TSO for it yet."""
-    return isinstance(status.phase, (Loading, Healing)) and status.phase.at is None
+def _is_dated(status: TableStatus) -> bool:
+    """Whether a table loads, and TiDB has given the TSO."""
+    return isinstance(status.phase, Loading) and status.phase.at is not None
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:
-    """Return whether a change of a status is worth a commit of the status table."""
     told = ("phase", "kind", "complete_since", "bad_records")
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

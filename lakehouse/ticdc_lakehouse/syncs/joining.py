@@ -14,13 +14,12 @@ from contextvars import copy_context
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
 from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Loading, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.developer_api import TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import DataLossError, TiCDCSourceError
 
@@ -33,10 +32,7 @@ _POLL_S = 0.2
 class Joining:
     """Loads the tables of a sync from TiDB; without `[tidb]` it loads nothing.
 
-    Args:
-        stream: the query. If it is stopped, loads end after the commits that are under way, and continue when the sync
-            is started again.
-        on_load: is called when the load of a table has come further.
+    If the stream is stopped, loads end after the commits that are under way; the next start continues them.
     """
 
     def __init__(
@@ -45,11 +41,10 @@ class Joining:
         config: SyncConfig,
         stream: Stream,
         shared: Shared,
-        redaction: Redaction,
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self._spark, self._config, self._tidb = spark, config, config.tidb
-        self._stream, self._shared, self._redaction = stream, shared, redaction
+        self._stream, self._shared = stream, shared
         self._on_load = on_load
         self._lock = threading.Lock()
         self._done: LoadEvents = {}
@@ -64,7 +59,7 @@ class Joining:
         If the stream is new, an unfinished load takes a new TSO, or waits for one if TiDB does not answer: its old one
         may be older than the first change of the stream.
         """
-        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
+        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, Loading)}
         if self._tidb is None:
             if asked:
                 warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(sorted(asked))}")
@@ -79,7 +74,7 @@ class Joining:
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
-            warn(f"Cannot start loads now: {self._redaction.text(str(error))}. Tables that need none go on")
+            warn(f"Cannot start loads now: {self._config.redact(str(error))}. Tables that need none go on")
             return {name: Begins(None) for name in asked if is_new}
 
     def _new(self, tidb: TiDBConfig, statuses: Mapping[str, TableStatus], at: int) -> list[str]:
@@ -95,7 +90,7 @@ class Joining:
         ]
 
     def _is_due(self, status: TableStatus) -> bool:
-        """Return whether a table that follows is loaded: not at each start if its changes may be lost again.
+        """Whether a table that follows is loaded: not at each start if its changes may be lost again.
 
         A log is not: its rows cannot be told from those of a load.
         """
@@ -112,7 +107,7 @@ class Joining:
     # While the stream runs
 
     def has(self, table: TableName) -> bool:
-        """Return whether TiDB has a table whose CREATE is not in the topics; also if TiDB does not answer."""
+        """Whether TiDB has a table whose CREATE is not in the topics; also if TiDB does not answer."""
         if self._tidb is None:
             return False
         exact = TableFilter(((table.database, table.table),))
@@ -140,7 +135,6 @@ class Joining:
                 self._thread.start()
 
     def finished(self) -> LoadEvents:
-        """Return what became of tables whose load in the thread has ended since the last call."""
         with self._lock:
             done, self._done = self._done, {}
         return done
@@ -201,7 +195,7 @@ class Joining:
                 self._spark,
                 self._config,
                 self._tidb,
-                {table: isinstance(each.phase, Healing) for table, each in tables.items()},
+                {table: each.state == "healing" for table, each in tables.items()},
                 at=at,
                 on_progress=self._on_load,
                 stop=self._stream.is_stopped,
@@ -218,21 +212,17 @@ class Joining:
         return ended
 
     def _failed(self, at: int, status: TableStatus, error: Exception) -> Failed:
-        """Return what became of a table whose load has failed.
-
-        Raises:
-            Exception: the error affects all tables.
-        """
+        """Return what became of a table whose load has failed; an error that affects all tables is raised."""
         if self._shared.stops_all(error):
             raise error
-        text = self._redaction.text(text_of(error))
+        text = self._config.redact(text_of(error))
         why = why_of(error)
-        if why == "unexplained" and status.kind is not None and isinstance(status.phase, Loading):
+        if why == "unexplained" and status.kind is not None and status.state == "loading":
             warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
         return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why, at=at)
 
     def _warn_of_tidb(self, error: TiCDCSourceError, names: Collection[str]) -> None:
-        why = self._redaction.text(str(error))
+        why = self._config.redact(str(error))
         warn(f"Cannot load {', '.join(names)} yet: {why}. The sync tries again, and so does its next start")
 
     def _kept_tso(self, tidb: TiDBConfig, at: int | None, now: int) -> int:
@@ -242,7 +232,7 @@ class Joining:
         try:
             tidb.life_time(at)
         except DataLossError as error:
-            why = self._redaction.text(str(error))
+            why = self._config.redact(str(error))
             warn(f"{why}. The load starts again at TSO {now}, and reads unfinished tables again")
             return now
         return at
@@ -252,6 +242,6 @@ def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int, list[TableSta
     """Return the statuses by their TSO, the oldest first; those for which TiDB has given none yet wait."""
     groups: dict[int, list[TableStatus]] = {}
     for each in statuses:
-        if isinstance(each.phase, (Loading, Healing)) and each.phase.at is not None:
+        if isinstance(each.phase, Loading) and each.phase.at is not None:
             groups.setdefault(each.phase.at, []).append(each)
     return sorted(groups.items())

@@ -1,11 +1,13 @@
-"""The records of tables that are set aside: kept as they are until somebody resumes the table.
+"""Records that are not in their target: those of tables that are set aside, and bad ones, in `_ticdc_quarantine`.
 
-A micro-batch is kept with the bounds that it had, so a replay returns the changes that the table would have got then:
-all those of new records, and of records that were held back only those after `resolved_before`.
+Until a table is resumed, its records are kept as they are. A micro-batch is kept with the bounds that it had, so a
+replay returns the changes that the table would have got then: all those of new records, and of records that were held
+back only those after `resolved_before`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -15,7 +17,13 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.targets.changelog import rows_without
+from ticdc_lakehouse.targets.opening import in_own_session, open_target
+from ticdc_lakehouse.targets.sessions import computed, frame_in
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
 from ticdc_source.developer_api import check_permission
 from ticdc_source.errors import CheckpointError
 
@@ -103,3 +111,60 @@ def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches
         bounds=Bounds(resolved_before=before.resolved_before, resolved_ts=after.resolved_ts, held_from=after.held_from),
         records=records.drop("_number", "batch", _BOUNDS),
     )
+
+
+_SCHEMA = StructType([
+    StructField("batch_id", LongType()),
+    StructField("table_name", StringType()),
+    StructField("column_name", StringType()),
+    StructField("reason", StringType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+])  # fmt: skip
+# A value of `columnNameOfCorruptRecord`.
+_TOLD = StructType([StructField("table", StringType()), StructField("column", StringType()), *_SCHEMA.fields[3:]])
+
+
+class Quarantine:
+    """The table in the lake with bad records, and why they are bad."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self.name, self._engine = config.layout.own("_ticdc_quarantine"), config.format
+        self._lock = threading.Lock()
+
+    def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
+        """Add bad records that are not there yet, in one commit, whichever micro-batch brings them.
+
+        A micro-batch that comes again may have others: the options may have changed.
+        """
+        told = F.from_json(column, _TOLD)
+        rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))
+        rows = computed(rows.select(
+            F.lit(facts.batch_id).cast("bigint").alias("batch_id"),
+            F.col("bad.table").alias("table_name"),
+            F.col("bad.column").alias("column_name"),
+            *(F.col(f"bad.{name}").alias(name) for name in _SCHEMA.names[3:]),
+        ))  # fmt: skip
+        count = rows.count()
+        if count == 0:
+            return 0
+        # Several tables may have bad records, and what a commit records is a setting of its session.
+        spark = rows_with_bad.sparkSession
+        with self._lock, in_own_session(spark, lambda own: open_target(own, self.name, self._engine)) as target:
+            if not target.exists():
+                target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
+            place = ("table_name", "column_name", "topic", "partition", "offset")
+            new = rows_without(frame_in(rows, target.spark), target.frame(), place)
+            target.append(new, CommitFacts())  # with a number, an engine may skip it
+        return count
+
+    def count_of(self, spark: SparkSession, table: str, first: int, last: int) -> int:
+        """How many bad records of a table came in micro-batches from the first to the last."""
+        target = open_target(spark, self.name, self._engine)
+        if not target.exists():
+            return 0
+        is_its = (F.lower("table_name") == table.lower()) & F.col("batch_id").between(first, last)
+        return target.frame().where(is_its).count()

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.targets.repeats import retried
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.opening import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 
@@ -44,7 +44,7 @@ class Owner:
         return Owner(id=uuid.uuid4().hex, host=platform.node(), space=_space(), pid=pid, started=_started(pid))
 
     def is_known_dead(self) -> bool:
-        """Return whether this process certainly has ended: only its own machine knows it."""
+        """Whether this process certainly has ended: only its own machine knows it."""
         if self.space != _space() or os.name != "posix":
             return False
         try:
@@ -61,13 +61,7 @@ class LeaseLostError(TargetError):
 
 
 class Lease:
-    """The right to write the tables of a sync.
-
-    Args:
-        table: opens the status table, as it is now.
-        owner: who wants it.
-        lock: is held at each commit of the status table.
-    """
+    """The right to write the tables of a sync; `lock` is held at each commit of the status table."""
 
     def __init__(
         self,
@@ -82,11 +76,7 @@ class Lease:
         self._released = threading.Event()
 
     def take(self) -> None:
-        """Take the lease.
-
-        Raises:
-            TargetError: another sync has it.
-        """
+        """Take the lease, if no other sync has it."""
         began = self._clock()
         retried(self._take, self._sleep)
         # Another one may have looked before this one wrote, and write after it: that takes as long as it took here.
@@ -101,11 +91,7 @@ class Lease:
         self._write(table)
 
     def check(self, *, now: bool = False) -> None:
-        """Make sure that this process still has the lease; `now` even if it was renewed not long ago.
-
-        Raises:
-            TargetError: another sync has taken it.
-        """
+        """Make sure that this process still has the lease; `now` even if it was renewed not long ago."""
         if not now and self._clock() - self._renewed_at < LEASE_S / 2:
             return
         with self.lock, asking(lambda: None):  # a renewal is a commit too
@@ -171,7 +157,6 @@ class Lease:
 
 
 def _read(table: Target) -> tuple[Owner | None, float]:
-    """Return who has the lease, and since when; None if nobody has."""
     try:
         lease = loads(table.properties().get(_LEASE, "{}"))
         since = float(lease.pop("at"))

@@ -20,19 +20,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.steps import Loaded
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.log import append_changes
 from ticdc_lakehouse.targets.merge import COMPLETE, KEYS, OwnColumns, merge_changes
-from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
+from ticdc_lakehouse.targets.opening import existing_target, is_same, last_batch, retried
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig
 from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableFilter, TableName, duration, quoted_name, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
@@ -83,14 +82,10 @@ def load_tables(
     A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
     else may write into it before it is complete; if another writer of this package has, the rest is merged.
 
-    Args:
-        tables: and whether each heals: then the target takes TiDB's types and keys if its own are other ones, and loses
-            its rows if TiDB has no such table any more.
-        on_progress: what is called after each commit, in the thread of a table. What it raises is a warning.
-        stop: ends the load after the commits that are under way, once it returns true.
-
-    Raises:
-        TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
+    Each table says whether it heals: then the target takes TiDB's types and keys if its own are other ones, and loses
+    its rows if TiDB has no such table any more. `on_progress` is called after each commit, in the thread of a table.
+    Once `stop` returns true, the load ends after the commits that are under way. If TiDB cannot be read, or the TSO is
+    older than its GC safe point, a `TiCDCSourceError` is raised.
     """
     load = _Load(config, tidb, at, on_progress, stop)
     load.watch_garbage_collection(_WANTED_SECONDS)
@@ -220,8 +215,7 @@ class _TableLoad:
             if number == start:
                 self._tell(about)
             if load.is_stopped():
-                msg = f"The load of {self.name} was stopped: load again, and it continues"
-                raise TiCDCSourceError(msg)
+                raise TiCDCSourceError(f"The load of {self.name} was stopped: load again, and it continues")
             load.watch_garbage_collection()
             run = partial(write, rows.frame(self.spark, group), CommitFacts(None, self._app_id, number))
             retried(run, again=lambda error, _: is_fault(error) and not load.is_stopped())
@@ -285,22 +279,20 @@ class _TableLoad:
         """
         keys = self._properties(self._merged).get(KEYS)
         if self.heals and keys is not None:
-            msg = (
+            raise TargetError(
                 f"{self.name} has no key in TiDB now, and {self._merged} has its rows by {keys}. "
                 "Give the table a key again; or rename or drop that target, and a log begins"
             )
-            raise TargetError(msg)
         log = existing_target(self.spark, self._log)
         writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
         others = writers - {"", self._app_id}
         if others:
             of_load = any(one.startswith(_WRITER) for one in others)
             what = "rows of a load that did not end" if of_load else "changes of before"
-            msg = (
+            raise TargetError(
                 f"{self._log} has {what}, and nothing tells them from the rows of this load: a log has no key. "
                 f"Drop {self._log}, and load again"
             )
-            raise TargetError(msg)
 
     def _write(self, rows: SnapshotTable, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
@@ -347,7 +339,6 @@ class _TableLoad:
             target.update_rows({own.deleted: "true"}, f"{gone} AND NOT {quoted(own.deleted)}", CommitFacts())
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
-        """Return rows as `merge_into` would store them."""
         changes = with_time_as(read_changelog(frame), target, None)
         names = OwnColumns.of(target.properties())
         sequence = changes.column(f"{changes.prefix}sequence")
@@ -360,8 +351,7 @@ class _TableLoad:
     def _opened(self, name: str) -> Target:
         target = existing_target(self.spark, name)
         if target is None:
-            msg = f"The target {name} of {self.name} is gone since its load began: load again"
-            raise TiCDCSourceError(msg)
+            raise TiCDCSourceError(f"The target {name} of {self.name} is gone since its load began: load again")
         return target
 
     def _tell(self, about: int, *, complete: bool = False) -> None:

@@ -11,14 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.repair import rows_of_keys
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of
 from ticdc_lakehouse.syncs.joining import Joining
-from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords, Quarantine
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
@@ -26,8 +24,8 @@ from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.log import append_changes, check_key
 from ticdc_lakehouse.targets.merge import COMPLETE, merge_changes
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
 from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Options, ddl_kind, is_of_messages, parse_table
@@ -46,13 +44,16 @@ class SyncContext:
     spark: SparkSession
     config: SyncConfig
     shared: Shared
-    redaction: Redaction
-    quarantine: Quarantine
-    views: Views
     joining: Joining
+    quarantine: Quarantine = field(init=False)
+    views: Views = field(init=False)
     # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
+
+    def __post_init__(self) -> None:
+        """Make what it shares."""
+        self.quarantine, self.views = Quarantine(self.config), Views(self.config)
 
     def step(self, status: TableStatus, event: Event) -> Step:
         return step(status, event, Rules.of(self.config, status), now_text())
@@ -61,8 +62,7 @@ class SyncContext:
         return KeptRecords(self.spark, self.config.checkpoint, table)
 
     def reason(self, error: Exception) -> str:
-        """Return why a table is set aside, without secrets."""
-        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+        return self.config.redact(text_of(error))[:_LONGEST_REASON]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ class Outcome:
 
 
 def summed(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what became of a table whose records were replayed in several parts."""
     return Outcome(
         outcomes[-1].status,
         images=sum(each.images for each in outcomes),
@@ -151,7 +150,7 @@ class MicroBatch:
             return self._write_readable(status, error)
 
     def _needs_load(self, status: TableStatus) -> bool:
-        """Return whether a table must be loaded before its changes are written.
+        """Whether a table must be loaded before its changes are written.
 
         It need not, if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, or if TiDB has no
         such table.
@@ -257,11 +256,10 @@ class MicroBatch:
         merged_target, log_target = self._config.layout.target(table), self._config.layout.target(table, "__log")
         target = log_target if kind == "log" else merged_target
         if status.kind not in (None, kind):
-            msg = (
+            raise TargetError(
                 f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
                 f"sync, rename or drop that table, and delete the row of {name} from the status table"
             )
-            raise TargetError(msg)
         after = -1 if status.target_batch is None else status.target_batch
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
@@ -299,7 +297,7 @@ class MicroBatch:
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 beside = replace(written, layout=DataLayout())  # the layout is that of the table
                 append_changes(history, log_target, beside, facts, ddl=history_ddl)
-            self.context.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+            self.context.views.write(spark, table)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(
@@ -317,7 +315,7 @@ class MicroBatch:
         return Outcome(now, images=images, created=created)
 
     def _is_counted(self, status: TableStatus) -> bool:
-        """Return whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        """Whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
@@ -325,12 +323,11 @@ class MicroBatch:
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
         held = None if last is None else last.number
         if held is not None and held < status.batch_id:
-            msg = (
+            raise TargetError(
                 f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "
                 f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
                 f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
             )
-            raise TargetError(msg)
 
     def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
         """Return from which commit-ts on the copy has all rows, as far as that can be known.
@@ -362,7 +359,7 @@ class MicroBatch:
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
-    """Return whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
+    """Whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None
@@ -376,26 +373,23 @@ def _check_columns(status: TableStatus, columns: Collection[str], target: Target
     two statements, when its columns began anew.
     """
     if not columns:
-        msg = f"The target {status.target} is gone. {_again(status)}"
-        raise TargetError(msg)
+        raise TargetError(f"The target {status.target} is gone. {_again(status)}")
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
     if missing and status.kind != "log" and target.frame().head(1):
-        msg = (
+        raise TargetError(
             f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
             f"renamed them. {_again(status)}"
         )
-        raise TargetError(msg)
 
 
 def _check_own(target: Target, status: TableStatus) -> None:
     """Refuse a table that somebody has put in the place of a target."""
     if TABLE_PROPERTY not in target.properties():
-        msg = (
+        raise TargetError(
             f"The target {status.target} is another table than the one that the sync has written, or somebody has "
             f"removed its properties ticdc.… {_again(status)}"
         )
-        raise TargetError(msg)
 
 
 def _again(status: TableStatus) -> str:

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import ENGINES
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName
-from ticdc_source.errors import OptionError
 
 # What follows the place of a table in the places of what belongs to it. Some are only reserved: the place of a user's
 # table must not change when one of them comes into use.
@@ -52,25 +52,13 @@ _SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the tables of a sync are: in a folder, or in a catalog of the session.
-
-    Attributes:
-        root: the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path,
-            Iceberg by the catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
-        catalog: the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it.
-    """
+    """Where the tables of a sync are: in a folder, or in a catalog of the session."""
 
     engine: str
+    # the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path, Iceberg by the
+    # catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
     root: str | None = None
-    catalog: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
-            raise OptionError(msg)
-        if bool(self.root) == bool(self.catalog):
-            msg = f"root={self.root!r} and catalog={self.catalog!r}: give a folder or a catalog, and not both"
-            raise OptionError(msg)
+    catalog: str | None = None  # the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
         """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it."""
@@ -82,7 +70,7 @@ class Layout:
         No table of MySQL has its place: those never begin with `_`.
         """
         if self._opens_paths:
-            return f"delta.{_quoted(f'{self.folder}/{name}')}"
+            return f"{self.engine}.{quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
 
     def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
@@ -123,17 +111,15 @@ class Layout:
 
     def _in_sql(self, database: str, table: str, suffix: Suffix) -> str:
         if self._opens_paths:
-            return f"delta.{_quoted(f'{self.folder}/{database}/{table}{suffix}')}"
-        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else _quoted(part) for part in (database, f"{table}{suffix}"))
+            return f"{self.engine}.{quoted(f'{self.folder}/{database}/{table}{suffix}')}"
+        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else quoted(part) for part in (database, f"{table}{suffix}"))
         return ".".join((self.catalog or CATALOG_OF_A_FOLDER, *parts))
 
 
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
-    """Return a name as a part of a place."""
     if not name:
-        msg = "A table without a name, or without a database, has no target"
-        raise TargetError(msg)
+        raise TargetError("A table without a name, or without a database, has no target")
     escaped = {match.start() for pattern in _SPECIAL for match in pattern.finditer(name)}
     escaped |= {number for number, character in enumerate(name) if not _PLAIN.match(character)}
     runs = ((is_escaped, "".join(name[number] for number in numbers))
@@ -148,7 +134,3 @@ def _encoded(name: str) -> str:
 def _bare(target: str) -> str:
     """Return a target as catalogs and file systems that ignore case compare it."""
     return target.replace("`", "").lower()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

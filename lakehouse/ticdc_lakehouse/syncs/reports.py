@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Loading, SetAside, TableStatus
 from ticdc_source import progress_listener
 from ticdc_source.developer_api import Exported, ProgressCollector, served
 
@@ -39,17 +39,11 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """How the tables are when a sync ends.
+    """How the tables are when a sync ends."""
 
-    Attributes:
-        tables: the status of each table, by its name.
-        batches: how many micro-batches there were.
-        bad_records: how many records went into quarantine.
-    """
-
-    tables: Mapping[str, TableStatus]
-    batches: int = 0
-    bad_records: int = 0
+    tables: Mapping[str, TableStatus]  # the status of each table, by its name
+    batches: int = 0  # how many micro-batches there were
+    bad_records: int = 0  # how many records went into quarantine
 
     @property
     def set_aside(self) -> dict[str, str]:
@@ -59,13 +53,13 @@ class SyncReport:
     @property
     def loading(self) -> tuple[str, ...]:
         """The tables whose rows have not been read, because TiDB did not answer."""
-        return tuple(name for name, each in self.tables.items() if isinstance(each.phase, (Loading, Healing)))
+        return tuple(name for name, each in self.tables.items() if isinstance(each.phase, Loading))
 
 
 # Of each table.
 EXPORTED = (
-    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
-    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
+    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows written"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the resolved ts up to which the table has every change"),
     Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
 )
 

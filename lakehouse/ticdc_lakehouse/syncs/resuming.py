@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ticdc_lakehouse.syncs.checkpoint import LakeMarks
-from ticdc_lakehouse.syncs.completeness import newest_ts
+from ticdc_lakehouse.syncs.checkpoint import LakeMarks, newest_ts
 from ticdc_lakehouse.syncs.failures import text_of, why_of
 from ticdc_lakehouse.syncs.kept_records import KeptBatches
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext, summed
@@ -79,7 +78,7 @@ class Resuming:
             try:
                 self._context.kept(name).remove()
             except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
-                why = self._context.redaction.text(text_of(error))
+                why = self._context.config.redact(text_of(error))
                 warn(f"The kept records of {name} stay in the checkpoint: {why}")
 
     def _as_written(self, status: TableStatus, first: int, last: int, writer: str) -> TableStatus:
@@ -106,7 +105,6 @@ class Resuming:
         return min(numbers) if has_both else max(numbers)
 
     def _targets(self, table: TableName) -> tuple[Target | None, Target | None]:
-        """Return the target of a table and its log; None for one that does not exist."""
         return (
             existing_target(self._spark, self._layout.target(table)),
             existing_target(self._spark, self._layout.target(table, "__log")),

@@ -24,12 +24,11 @@ import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import SUBSTITUTE
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import ENGINES
+from ticdc_lakehouse.targets.sessions import SUBSTITUTE, in_thread
 from ticdc_source.errors import OptionError
 
 _UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
@@ -107,8 +106,7 @@ def _expanded(jars: str) -> str:
         is_pattern = "*" in path.name and "://" not in local
         files = sorted(map(str, path.parent.glob(path.name))) if is_pattern else [jar]
         if not files:
-            msg = f"[spark] spark.jars: no file is named {jar}"
-            raise OptionError(msg)
+            raise OptionError(f"[spark] spark.jars: no file is named {jar}")
         names += files
     return ",".join(names)
 
@@ -139,12 +137,11 @@ def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
         try:
             spark.conf.set(name, value)
         except Exception:  # noqa: BLE001 (of Spark or Py4J; its text may have the value)
-            msg = (
+            raise OptionError(
                 f"[spark] {name}: Spark takes this setting only when it starts, as an argument that other users of the "
                 "machine see, so it cannot have a secret. Write it into spark-defaults.conf; or, if its value is not "
                 "secret, into sync.toml itself"
-            )
-            raise OptionError(msg) from None
+            ) from None
 
 
 def _preload_workers(spark: SparkSession) -> None:
@@ -183,19 +180,19 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
     package = package_of(engine)
     submit = f"spark-submit --packages {package} …"
     advice = submit if _UNDER_SPARK_SUBMIT in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
-    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
-    raise OptionError(msg)
+    raise OptionError(
+        f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    )
 
 
 def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
     name = "" if catalog is None else catalog.partition(".")[0].strip("`")
     if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
         return
-    msg = (
+    raise OptionError(
         f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
         f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
     )
-    raise OptionError(msg)
 
 
 def package_of(engine: str) -> str:
@@ -204,5 +201,4 @@ def package_of(engine: str) -> str:
     if package is not None:
         return package
     tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(ENGINES[engine].packages))
-    msg = f"{engine} has no release for PySpark {pyspark.__version__}: {tested}"
-    raise OptionError(msg)
+    raise OptionError(f"{engine} has no release for PySpark {pyspark.__version__}: {tested}")

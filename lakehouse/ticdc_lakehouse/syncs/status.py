@@ -14,7 +14,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
@@ -44,24 +44,19 @@ class Following:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Its rows are read from TiDB for the first time, and what the stream brings meanwhile is kept."""
+    """Its rows are read from TiDB, and what the stream brings meanwhile is kept.
 
-    word: ClassVar = "loading"
+    It is "healing" if they are read again because the stream alone cannot keep it right. Records from before are then
+    kept only for a history.
+    """
+
+    reason: str | None = None  # why it heals
     at: int | None = None  # the TSO; None if TiDB has not given one yet
     kept_from: int | None = None  # the first micro-batch whose records are kept
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Healing:
-    """Its rows are read again from TiDB, because the stream alone cannot keep it right.
-
-    Records from before are kept only for a history.
-    """
-
-    word: ClassVar = "healing"
-    reason: str
-    at: int | None = None
-    kept_from: int | None = None
+    @property
+    def word(self) -> str:
+        return "loading" if self.reason is None else "healing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +80,10 @@ class LeftOut:
 
 
 Identity: TypeAlias = Mapping[str, Any]  # what the status table says of the sync that writes it
-Phase: TypeAlias = Following | Loading | Healing | SetAside | LeftOut
-_PHASES: dict[str, type[Phase]] = {each.word: each for each in (Following, Loading, Healing, SetAside, LeftOut)}
+Phase: TypeAlias = Following | Loading | SetAside | LeftOut
+_PHASES: dict[str, type[Phase]] = {
+    "following": Following, "loading": Loading, "healing": Loading, "set aside": SetAside, "left out": LeftOut,
+}  # fmt: skip
 
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
@@ -143,12 +140,12 @@ class TableStatus:
             return f"{self.phase.reason}{_TOLD[self.phase.ends_by]}"
         if isinstance(self.phase, LeftOut):
             return "`tables` or `skip` leaves it out"
-        return self.phase.reason if isinstance(self.phase, Healing) else self.last_error
+        return (self.phase.reason if isinstance(self.phase, Loading) else None) or self.last_error
 
     @property
     def kept_from(self) -> int | None:
         """The first micro-batch whose records are kept, because they are not written yet."""
-        return self.phase.kept_from if isinstance(self.phase, (Loading, Healing, SetAside)) else None
+        return self.phase.kept_from if isinstance(self.phase, (Loading, SetAside)) else None
 
     @property
     def lacks(self) -> tuple[str | None, int | None]:
@@ -226,7 +223,6 @@ _TYPES: Mapping[str, DataType] = {
 
 
 def _columns(*kinds: type[Any], but: Collection[str] = ()) -> list[StructField]:
-    """Return the fields of dataclasses as columns, each name once."""
     types = {each.name: _TYPES[str(each.type)] for kind in kinds for each in fields(kind) if each.name not in but}
     return [StructField(name, type_) for name, type_ in types.items()]
 
@@ -313,22 +309,17 @@ class StatusTable:
     def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
-        Args:
-            query_id: the id of its streaming query; None if it has no checkpoint yet.
-            committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
-
-        Returns:
-            What the status table says of the sync.
+        The id of its streaming query is None if it has no checkpoint yet, and `committed` is the last micro-batch that
+        has ended by the checkpoint, -1 if none has. Returns what the status table says of the sync.
         """
         target, read = self.opened(), sorted(topics)
         if not target.exists():
             if committed >= 0:
-                msg = (
+                raise CheckpointError(
                     f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
                     "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
                     "with a new checkpoint"
                 )
-                raise CheckpointError(msg)
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
@@ -339,13 +330,12 @@ class StatusTable:
                     raise  # otherwise another sync has just created it
         before = self._identity(target)
         if before["topics"] != read:
-            msg = (
+            raise TargetError(
                 f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
                 f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
                 f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
                 f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
             )
-            raise TargetError(msg)
         self._check_writer(before, query_id)
         missing = [NewColumn(each.name, each.dataType) for each in _SCHEMA if each.name not in target.columns()]
         if missing:  # an older release has created it
@@ -357,12 +347,7 @@ class StatusTable:
         return self._identity(self.opened())
 
     def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
-        """Change what the table says of the sync, and return it.
-
-        Args:
-            change: returns what it says from now on, by what it said before.
-            writer: the id of the streaming query that says so, if no other one may.
-        """
+        """Change what the table says of the sync, and return it; if a `writer` is given, no other query may."""
         with self.lock:
             target = self.opened()
             before = self._identity(target)
@@ -390,32 +375,30 @@ class StatusTable:
 
     def _check_writer(self, identity: Identity, query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):
-            msg = (
+            raise CheckpointError(
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
                 f"{', and the folder given for this one has none' if query_id is None else ''}. If that checkpoint is "
                 "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
                 "checkpoint"
             )
-            raise CheckpointError(msg)
 
     def _identity(self, target: Target) -> Identity:
         try:
             identity = loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
         except (KeyError, TypeError, ValueError):
-            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
-            raise TargetError(msg) from None
+            raise TargetError(
+                f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+            ) from None
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
-    """Return how the tables of a sync are, by name, whether it runs or not."""
     table = StatusTable(spark, config)
     if not table.opened().exists():
-        msg = (
+        raise TargetError(
             f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "
             "right, the sync has not got to its first micro-batch"
         )
-        raise TargetError(msg)
     statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
 

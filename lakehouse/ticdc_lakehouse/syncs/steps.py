@@ -12,17 +12,7 @@ from enum import Enum, auto
 from typing import Literal, TypeAlias
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import (
-    EndsBy,
-    Following,
-    Healing,
-    Kind,
-    LeftOut,
-    Loading,
-    Phase,
-    SetAside,
-    TableStatus,
-)
+from ticdc_lakehouse.syncs.status import EndsBy, Following, Kind, LeftOut, Loading, Phase, SetAside, TableStatus
 from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
 _LEFT_OUT = (
@@ -79,6 +69,20 @@ class Signal(Enum):
     LOSS_POSSIBLE = auto()  # nobody knows any more whether changes are lost
     LEFT_OUT = auto()  # `tables` or `skip` leaves it out from now on
     SELECTED = auto()  # and no longer
+
+
+def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
+    """Return why, at a start, a table is not complete any more; None if it is as before.
+
+    What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
+    If such a table is selected again, it is set aside, because somebody has to decide what becomes of that. With
+    `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
+    """
+    if not config.selects(parse_table(status.table_name)):
+        return Signal.LEFT_OUT
+    if isinstance(status.phase, LeftOut):
+        return Signal.SELECTED
+    return Signal.LOSS_POSSIBLE if config.may_lose_changes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return replace(status, phase=still), ()
         case Failed(), Following():
             return _set_aside(status, event.reason, now, _ends_by(event.why, rules), event.batch), (Effect.KEEP,)
-        case Failed(), (Loading() | Healing()) as load if event.at is None or _is_of(load, event.at):
+        case Failed(), Loading() as load if event.at is None or _is_of(load, event.at):
             return _load_failed(status, load, event, rules, now)
         case BadRecords(), Following() as follows if rules.heals:
             before = event.complete_before if follows.complete_before is None else follows.complete_before
@@ -197,21 +201,21 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
         case TargetLacks(), phase:
             since = phase.since if isinstance(phase, SetAside) else now
             return _set_aside(status, event.reason, since, "resume", status.kept_from), ()
-        case Begins(), (Loading() | Healing()) as load:
+        case Begins(), Loading() as load:
             return replace(status, phase=replace(load, at=event.at)), ()
         case Begins(), Following(lacks=str() as reason) if rules.heals:
             healing, _ = _healing(status, reason, rules)
-            return replace(healing, phase=Healing(reason=reason, at=event.at)), ()
+            return replace(healing, phase=Loading(reason=reason, at=event.at)), ()
         case Begins(), Following():
             return replace(status, phase=Loading(at=event.at)), ()
-        case Loaded(), (Loading() | Healing()) as load if _is_of(load, event.at):
+        case Loaded(), Loading() as load if _is_of(load, event.at):
             return _loaded(status, load, event, rules, now)
     return status, ()
 
 
 def _changed(status: TableStatus, event: Changed) -> Step:
     phase = status.phase
-    if isinstance(phase, (Loading, Healing, SetAside)):
+    if isinstance(phase, (Loading, SetAside)):
         kept = replace(phase, kept_from=event.batch if phase.kept_from is None else phase.kept_from)
         return replace(status, phase=kept), (Effect.KEEP,)
     if event.needs_load and status.lacks[0] is None:  # otherwise it is read again soon
@@ -231,7 +235,7 @@ def _ends_by(why: Why, rules: Rules) -> EndsBy:
             return "heal" if rules.heals else "resume"
 
 
-def _is_of(load: Loading | Healing, at: int) -> bool:
+def _is_of(load: Loading, at: int) -> bool:
     """Whether what was read as of a TSO is what a load has asked for: an older load may end after a newer one began."""
     return load.at is not None and at >= load.at
 
@@ -255,7 +259,7 @@ def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
 def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
     lacks, before = status.lacks
     complete_since = status.complete_since if lacks is None else before
-    phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
+    phase = Loading(reason=reason, kept_from=status.kept_from if rules.has_history else None)
     return replace(status, phase=phase, complete_since=complete_since, columns=()), ()
 
 
@@ -267,7 +271,7 @@ def _renamed(status: TableStatus, phase: Phase, event: Renamed, rules: Rules) ->
     """
     has_rows = status.kind is not None or not isinstance(phase, Following)
     waits = isinstance(phase, SetAside) and phase.ends_by in ("resume", "heal")
-    read_at = max(status.loaded_ts or 0, (phase.at or 0) if isinstance(phase, (Loading, Healing)) else 0)
+    read_at = max(status.loaded_ts or 0, (phase.at or 0) if isinstance(phase, Loading) else 0)
     if waits or not has_rows or (event.commit_ts is not None and event.commit_ts <= read_at):
         return status, ()
     if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
@@ -281,7 +285,7 @@ def _unclaimed(status: TableStatus) -> Step:
     return replace(status, complete_since=None), (Effect.UNCLAIM,)
 
 
-def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules: Rules, now: str) -> Step:
+def _loaded(status: TableStatus, phase: Loading, event: Loaded, rules: Rules, now: str) -> Step:
     loaded = replace(
         status,
         target=event.target,
@@ -296,27 +300,26 @@ def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules:
         create_sql=event.create_sql,
         resolved_ts=event.at,
     )
-    reason = phase.reason if isinstance(phase, Healing) else _READ
-    loaded = loaded.after_pause(status, reason, now, event.rows)
+    loaded = loaded.after_pause(status, phase.reason or _READ, now, event.rows)
     effects: tuple[Effect, ...] = ()
     if rules.may_lose:
         loaded, effects = _unclaimed(loaded)
     return _goes_on(loaded, phase, now, effects)
 
 
-def _load_failed(status: TableStatus, phase: Loading | Healing, event: Failed, rules: Rules, now: str) -> Step:
-    if event.why == "unexplained" and status.kind is not None and isinstance(phase, Loading):
+def _load_failed(status: TableStatus, phase: Loading, event: Failed, rules: Rules, now: str) -> Step:
+    if event.why == "unexplained" and status.kind is not None and phase.reason is None:
         # DDL that the target does not know yet comes with its changes; the next start loads it.
         return _goes_on(replace(status, phase=Following(), loaded_ts=None), phase, now)
     effects: tuple[Effect, ...] = ()
     ends_by = _ends_by("fault" if event.why == "fault" else "verdict", replace(rules, heals=False))
-    if isinstance(phase, Healing):  # what it had is not complete any more, and the records of before are not kept
+    if phase.reason is not None:  # what it had is not complete any more, and the records of before are not kept
         status, effects = _unclaimed(status)
         ends_by = "heal" if rules.heals else ends_by
     return replace(_set_aside(status, event.reason, now, ends_by, phase.kept_from), loaded_ts=None), effects
 
 
-def _goes_on(status: TableStatus, phase: Loading | Healing, now: str, effects: tuple[Effect, ...] = ()) -> Step:
+def _goes_on(status: TableStatus, phase: Loading, now: str, effects: tuple[Effect, ...] = ()) -> Step:
     """Let a table go on after its load: it is set aside until what was kept is written."""
     if phase.kept_from is not None:
         aside = SetAside(reason="", since=now, kept_from=phase.kept_from)

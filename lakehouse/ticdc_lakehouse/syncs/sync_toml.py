@@ -10,8 +10,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import TABLE_OPTIONS, MaintainConfig, SyncConfig, TableConfig, refuse_unknown_keys
+from ticdc_lakehouse.tidb import TiDBConfig
 from ticdc_source.errors import OptionError
 
 if sys.version_info >= (3, 11):
@@ -56,8 +56,7 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        msg = f"sync.toml: {error}"
-        raise OptionError(msg) from None
+        raise OptionError(f"sync.toml: {error}") from None
     for name, value in (overrides or {}).items():
         section, dot, key = name.partition(".")
         document[section] = _replaced(_section(document.get(section, {}), section), key, value) if dot else value
@@ -83,21 +82,18 @@ class _Reader:
         source, target, tables = (dict(_section(given.pop(name, {}), name)) for name in ("source", "target", "table"))
         refuse_unknown_keys(target, _TARGET, "target")
         if "topics" in source:
-            msg = "source.topics: write subscribe = 'tidb-shop,tidb-crm', or subscribePattern = 'tidb-.*'"
-            raise OptionError(msg)
+            raise OptionError("source.topics: write subscribe = 'tidb-shop,tidb-crm', or subscribePattern = 'tidb-.*'")
         values = self._values(SyncConfig, {**given, **target, "source": source})
         for name, argument in _REQUIRED.items():
             if not values.get(name):
                 place = _PLACES.get(name, name)
-                msg = f"sync.toml lacks {place}, and {argument} is not given: give one of the two; {_HINT}"
-                raise OptionError(msg)
+                raise OptionError(f"sync.toml lacks {place}, and {argument} is not given: give one of the two; {_HINT}")
         values["table_configs"] = {name: self._table(f'table."{name}"', value) for name, value in tables.items()}
         secret = (key for key in self.from_elsewhere if key.startswith("spark."))
         values["secret_settings"] = frozenset(key.removeprefix("spark.") for key in secret)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
 
     def _table(self, place: str, value: object) -> TableConfig:
-        """Return the settings of a table: its keys are fields and options."""
         options = dict(_section(value, place))
         names = [one.name for one in fields(TableConfig) if one.name != "options"]
         refuse_unknown_keys(options, (*names, *TABLE_OPTIONS), place)
@@ -108,8 +104,7 @@ class _Reader:
         refuse_unknown_keys(given, [one.name for one in fields(kind)], place)
         for one in fields(kind):
             if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
-                msg = f"sync.toml lacks {place}.{one.name}; {_HINT}"
-                raise OptionError(msg)
+                raise OptionError(f"sync.toml lacks {place}.{one.name}; {_HINT}")
         return kind(**self._values(kind, given, place))  # type: ignore[arg-type]  # as above
 
     def _values(self, kind: type, given: Mapping[str, object], section: str = "") -> dict[str, object]:
@@ -136,8 +131,7 @@ class _Reader:
             return value
         shown = "" if kind is str else f" = {value!r}"  # a password is a text
         expected = f"it must be {' or '.join(map(repr, allowed))}" if kind is Literal else f"expected {_EXPECTED[kind]}"
-        msg = f"{place}{shown}: {expected}"
-        raise OptionError(msg)
+        raise OptionError(f"{place}{shown}: {expected}")
 
     def _texts(self, section: Mapping[str, object], place: str) -> dict[str, str]:
         """Return options as texts. Without quotes, `kafka.group.id = "g"` is a section in a section."""
@@ -177,5 +171,4 @@ class _Reader:
 def _section(value: object, place: str) -> Mapping[str, object]:
     if isinstance(value, dict):
         return value
-    msg = f"{place}: expected a section, [{place}]"
-    raise OptionError(msg)
+    raise OptionError(f"{place}: expected a section, [{place}]")

@@ -13,32 +13,28 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.tidb import check_tso
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, Target
 from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.tidb import check_tso
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:
-    """The tables of a sync at one commit-ts.
+    """The tables of a sync at one commit-ts."""
 
-    Attributes:
-        commit_ts: the commit-ts: every change up to it is there, itself included, and none after it.
-        tables: a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to
-            then. A table that was created later, or has never had rows, is not among them.
-    """
-
-    commit_ts: int
+    commit_ts: int  # the commit-ts: every change up to it is there, itself included, and none after it
+    # a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to then. A
+    # table that was created later, or has never had rows, is not among them.
     tables: Mapping[str, DataFrame]
 
     @property
@@ -83,11 +79,10 @@ def as_of(
     identity = StatusTable(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
-        msg = (
+        raise TargetError(
             "No micro-batch has been applied with consistency = 'resolved' yet, and with 'latest' a version of a table "
             "mixes several commit-ts. Write it into sync.toml and run the sync: states from then on can be read"
         )
-        raise TargetError(msg)
     histories = [_History.of(spark, status) for status in statuses]
     created = [one for one in histories if not one.is_created_after(moment)]
     if not created:
@@ -98,11 +93,10 @@ def as_of(
     if commit_ts is None or commit_ts < exact_since:
         later = [ts for history in created for ts in history.points if ts >= exact_since]
         first = f"the first that can be read is {utc(min(later))}" if later else "the sync has none yet"
-        msg = (
+        raise TargetError(
             f"There is no commit-ts up to {utc(moment)} that can be read: {first}. Each micro-batch makes one, and the "
             "TSO of a load is one of the tables that were loaded at it"
         )
-        raise TargetError(msg)
     found = {one.status.table_name: one.at(commit_ts) for one in created}
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
 
@@ -112,8 +106,7 @@ def _last_tso(moment: int | datetime.datetime) -> int:
         check_tso(moment)
         return moment
     if moment.tzinfo is None:
-        msg = f"{moment} has no time zone. If it is UTC, give it as moment.replace(tzinfo=timezone.utc)"
-        raise OptionError(msg)
+        raise OptionError(f"{moment} has no time zone. If it is UTC, give it as moment.replace(tzinfo=timezone.utc)")
     return of_time(moment) + of_ms(1) - 1
 
 
@@ -130,15 +123,13 @@ def selected(
         try:
             pairs = table_patterns(pattern)
         except ValueError:
-            msg = f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*"
-            raise OptionError(msg) from None
+            raise OptionError(f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*") from None
         for pair in pairs:
             wanted = TableFilter((pair,))
             matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
             if not matches:
                 has = ", ".join(one.table_name for one in known) or "none yet: run it first"
-                msg = f"The sync has no table {'.'.join(pair)}. It has {has}"
-                raise OptionError(msg)
+                raise OptionError(f"The sync has no table {'.'.join(pair)}. It has {has}")
             found |= matches
     return [one for one in known if one.table_name in found]
 
@@ -172,8 +163,9 @@ class _History:
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
         target = existing_target(spark, status.target)
         if target is None and status.kind is not None:
-            msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
-            raise TargetError(msg)
+            raise TargetError(
+                f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
+            )
         return cls(status=status, target=target, points={} if target is None else _points(target.commits(undone=True)))
 
     @property
@@ -183,7 +175,7 @@ class _History:
         return 0 if was_loaded else self.status.complete_since or 0
 
     def is_created_after(self, commit_ts: int) -> bool:
-        """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
+        """Whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
         return commit_ts < self._created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:
@@ -195,21 +187,19 @@ class _History:
             return None
         ts = max((ts for ts in self.points if followed_from <= ts <= commit_ts), default=None)
         if ts is None:
-            msg = (
+            raise TargetError(
                 f"{name} has no version of {utc(commit_ts)} in {self.status.target}. It may have been removed: `keep` "
                 "in [maintain] says for how long versions stay"
             )
-            raise TargetError(msg)
         version = self.points[ts].version
         try:
             return _rows(self.target, version)
         except Exception as error:  # of either engine
             why = str(error).partition("\n")[0]
-            msg = (
+            raise TargetError(
                 f"{name} at {utc(commit_ts)} is version {version} of {self.status.target}, which cannot be read: "
                 f"{why}. `keep` in [maintain] says for how long versions stay"
-            )
-            raise TargetError(msg) from error
+            ) from error
 
 
 def _followed_from(status: TableStatus, commit_ts: int) -> int:
@@ -221,23 +211,20 @@ def _followed_from(status: TableStatus, commit_ts: int) -> int:
             complete_since = pause.complete_since
             break
         if commit_ts < pause.to_ts:
-            msg = (
+            raise TargetError(
                 f"{name} has no state between {utc(pause.from_ts)} and {utc(pause.to_ts)}, and {when} is between them: "
                 f"it did not follow then. {pause.reason}"
             )
-            raise TargetError(msg)
         followed_from = pause.to_ts
     else:
         if status.state != "following" and commit_ts > (status.resolved_ts or 0):
-            msg = (
+            raise TargetError(
                 f"{name} has no state after {utc(status.resolved_ts)}, and {when} is later: it is {status.state}. "
                 f"{status.reason or ''}"
             )
-            raise TargetError(msg)
     if complete_since is None or complete_since > commit_ts:
         known = "not known to be complete" if complete_since is None else f"complete since {utc(complete_since)}"
-        msg = f"{name} is {known}, so its rows at {when} are not known"
-        raise TargetError(msg)
+        raise TargetError(f"{name} is {known}, so its rows at {when} are not known")
     return max(followed_from, complete_since)
 
 

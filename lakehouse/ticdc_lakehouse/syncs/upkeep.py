@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -14,8 +15,8 @@ from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.targets.maintenance import maintain
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_source.developer_api import parse_table, warn
 
 _OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they get small files
@@ -44,11 +45,11 @@ class Upkeep:
     """The rounds of the tables of a sync.
 
     They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
-    few of them: as many as are written side by side. `redact` hides secrets in errors of stores.
+    few of them: as many as are written side by side.
     """
 
-    def __init__(self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str]) -> None:
-        self._spark, self._config, self._redact = spark, config, redact
+    def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
+        self._spark, self._config = spark, config
         self._own_at: float | None = None  # by the monotonic clock
 
     def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:
@@ -67,22 +68,16 @@ class Upkeep:
             if each.maintained_ms is None and each.kind is not None
         }
         names = due(statuses.values(), config, now)
-        changed |= self._maintained([statuses[name] for name in (names if is_last else names[: self._config.parallel])])
+        chosen = [statuses[name] for name in (names if is_last else names[: self._config.parallel])]
+        if chosen:
+            with ThreadPoolExecutor(self._config.parallel, "maintain") as pool:
+                run = in_thread(self._spark, partial(self._one, config))
+                changed |= {each.table_name: each for each in pool.map(run, chosen)}
+            self._maintain_own(config)
         return changed
 
-    def _maintained(self, chosen: Sequence[TableStatus]) -> dict[str, TableStatus]:
-        if not chosen:
-            return {}
-        with ThreadPoolExecutor(self._config.parallel, "maintain") as pool:
-            runs = [pool.submit(in_thread(self._spark, self._one), each) for each in chosen]
-        self._maintain_own()
-        return {each.table_name: run.result() for each, run in zip(chosen, runs, strict=True)}
-
-    def _one(self, status: TableStatus) -> TableStatus:
+    def _one(self, config: MaintainConfig, status: TableStatus) -> TableStatus:
         """Maintain a table. If that fails, its copy goes on, and it is due again in the next round."""
-        config = self._config.maintain
-        if config is None:
-            return status
         memory, table = config.memory, parse_table(status.table_name)
         before = None if memory is None else datetime.now(timezone.utc) - memory
         keep, compact = config.history, config.compact
@@ -91,11 +86,10 @@ class Upkeep:
             self._maintain(self._config.layout.target(table, "__log"), keep=keep, compact=compact)
         return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
 
-    def _maintain_own(self) -> None:
+    def _maintain_own(self, config: MaintainConfig) -> None:
         """Maintain the tables of the sync itself, once in a round. Nobody reads their old versions."""
-        config = self._config.maintain
         now = time.monotonic()
-        if config is None or (self._own_at is not None and now - self._own_at < config.pause.total_seconds()):
+        if self._own_at is not None and now - self._own_at < config.pause.total_seconds():
             return
         self._own_at = now
         for name, compact in _OWN.items():
@@ -111,7 +105,9 @@ class Upkeep:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-            warn(f"{name} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on")
+            warn(
+                f"{name} could not be maintained: {self._config.redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on"
+            )
 
 
 def _now_ms() -> int:

@@ -6,15 +6,15 @@ lists its columns, so it is written again whenever its table has other ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.log import history_query
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target, open_target
+from ticdc_lakehouse.targets.sessions import run_sql
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName, check_permission, warn
@@ -24,10 +24,10 @@ _LONGEST_ERROR = 500  # characters
 
 
 class Views:
-    """The views of a sync; `redact` hides secrets in errors of catalogs."""
+    """The views of a sync."""
 
-    def __init__(self, config: SyncConfig, redact: Callable[[str], str]) -> None:
-        self._config, self._redact, self._layout = config, redact, config.layout
+    def __init__(self, config: SyncConfig) -> None:
+        self._config, self._layout = config, config.layout
         self._written: dict[str, str] = {}  # the query of each view, as far as this process has written it
 
     def check(self, spark: SparkSession) -> None:
@@ -40,18 +40,14 @@ class Views:
             run_sql(spark, f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
             run_sql(spark, f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
-            said = self._redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
-            msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
-            raise OptionError(msg) from None
+            said = self._config.redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
+            raise OptionError(
+                f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
+            ) from None
 
-    def write(
-        self, spark: SparkSession, table: TableName, *, has_history: bool, keys: Sequence[str] | None = None
-    ) -> None:
-        """Create the views of a table, or replace those of which the columns have changed since.
-
-        `keys` identify a row, if the log does not remember them.
-        """
-        target = self._layout.target(table)
+    def write(self, spark: SparkSession, table: TableName) -> None:
+        """Create the views of a table, or replace those of which the columns have changed since."""
+        settings, target = self._config.of_table(table), self._layout.target(table)
         existing = existing_target(spark, target) if self._config.views else None
         if existing is None:  # it only has had DDL
             return
@@ -62,11 +58,11 @@ class Views:
         if columns:
             query = f"SELECT {columns} FROM {target}{where}"  # noqa: S608 (names are quoted)
             self._replace(spark, self._layout.target(table, "__current"), query, frame.schema.json())
-        if has_history:
+        if settings.history:
             name = self._layout.target(table, "__log")
             log = open_target(spark, name)
             if log.exists():
-                self._replace_history(spark, self._layout.target(table, "__history"), log, keys)
+                self._replace_history(spark, self._layout.target(table, "__history"), log, settings.keys)
 
     def _replace_history(self, spark: SparkSession, view: str, log: Target, keys: Sequence[str] | None) -> None:
         """Replace the view of a history, or drop it if nothing tells any more which versions are of one row."""

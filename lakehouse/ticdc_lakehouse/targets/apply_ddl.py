@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
-from ticdc_lakehouse.targets.ddl_state import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
+from ticdc_lakehouse.targets.ddl_state import Assignment, DDLPlaces, DDLState, Misfit
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, by_hand
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import DDLEvent, warn
+from ticdc_source.developer_api import DDLEvent
 
 _ROWS = ("insert", "update_postimage")
 _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
@@ -25,21 +25,15 @@ _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has do
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """What DDL has done to the rows of a target, and what of it the target does not have yet.
-
-    Attributes:
-        state: the state after the DDL events of the micro-batch.
-        sequence: the column with the place of a row's last change.
-        is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
-    """
+    """What DDL has done to the rows of a target, and what of it the target does not have yet."""
 
     target: Target
     remembered: Mapping[str, str]
     before: DDLState
-    state: DDLState
-    sequence: str
+    state: DDLState  # the state after the DDL events of the micro-batch
+    sequence: str  # the column with the place of a row's last change
     time_zone: str = "UTC"
-    is_undone: bool = False
+    is_undone: bool = False  # whether somebody has undone what was done to rows, and the properties do not know it
 
     @classmethod
     def after(
@@ -47,30 +41,19 @@ class OldRows:
         target: Target,
         remembered: Mapping[str, str] | None,
         events: Sequence[DDLEvent],
+        changes: Changelog,
+        *,
         policy: DestructiveDDL,
+        doubts: Callable[[str], None],
+        places: DDLPlaces,
         sequence: str,
-        deleted: str | None = None,
-        time_zone: str = "UTC",
-        doubts: Callable[[str], None] = warn,
-        places: DDLPlaces = NO_PLACES,
-        changes: Changelog | None = None,
+        deleted: str | None,
+        time_zone: str,
     ) -> OldRows:
-        """Read the DDL events of a micro-batch; nothing is written.
+        """Read the DDL events of a micro-batch, oldest first, as `DDLReader` does; nothing is written.
 
-        Args:
-            remembered: its properties; None if it does not exist.
-            events: the DDL events of its table, oldest first.
-            policy: what is done about events that remove rows.
-            sequence: the column with the place of a row's last change.
-            deleted: the column that says that a row is deleted; None if deleted rows are removed.
-            time_zone: the zone of TIMESTAMP defaults.
-            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
-            places: the places of the events, and of those before.
-            changes: the changes that come with the events.
-
-        Raises:
-            SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
-            TargetError: a column gets a type that the target cannot give it.
+        The properties that the target has `remembered` are None if it does not exist, `places` are those of the events
+        and of those before, and the `changes` come with the events.
         """
         known = None if remembered is None else DDLState.of_properties(remembered)
         has_done = known is not None and (known.assignments or known.truncated_ts is not None)
@@ -90,7 +73,7 @@ class OldRows:
             has_rows=lambda after, until: (
                 is_target and _target_has(target, f"{is_live} AND {row_ts} > {after} AND {row_ts} <= {until}")
             ),
-            has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
+            has_older=lambda *bounds: _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
         places = places.since(new_state.truncated_ts or 0)
@@ -103,12 +86,11 @@ class OldRows:
         return self.state.places.row_ts(self.sequence)
 
     def is_emptied(self) -> bool:
-        """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
+        """Whether DDL has removed all rows of the target: the table of its name has been created again."""
         until = self.state.truncated_ts
         return until is not None and not _target_has(self.target, f"{self.row_ts} > {until}")
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the properties of a new target with these columns: it has no rows to fill."""
         return self.state.filled(columns).as_properties()
 
     def keys(self, keys: Sequence[str]) -> tuple[str, ...]:
@@ -151,15 +133,12 @@ class OldRows:
         if misfit is None or self.is_emptied():
             return
         renamed_ts = max(one.commit_ts for one in self.state.assignments if one.column == misfit.column.lower())
-        msg = f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}"
-        raise TargetError(msg)
+        raise TargetError(f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}")
 
     def check_changes(self, changes: Changelog, columns: Mapping[str, DataType], images: Images) -> None:
-        """Check that changes can become what `in_changes` makes of them.
+        """Check that changes, as they came, can become what `in_changes` makes of them.
 
-        Args:
-            changes: the changes, as they came.
-            images: the newest image of each key; an older change does not count.
+        Only the newest image of each key counts.
         """
         given = {field.name: field.dataType for field in changes.columns}
         sequence = f"{changes.prefix}sequence"
@@ -169,14 +148,12 @@ class OldRows:
             if misfit.column.lower() not in {name.lower() for name in images.keys}:
                 rows = rows.where(F.col(quoted(f"{changes.prefix}change_type")).isin(*_ROWS))
             if rows.join(images.frame.select("seq"), F.col(quoted(sequence)) == F.col("seq"), "left_semi").head(1):
-                msg = (
+                raise TargetError(
                     f"{_renamed(misfit)} in changes of {changes.table or 'the table'} for {self.target.name}: only "
                     "TiDB knows what they are now. Read the table again from TiDB, into another target"
                 )
-                raise TargetError(msg)
 
     def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
-        """Return the types of the columns that changes have after `in_changes`."""
         there = {name.lower(): type_ for name, type_ in columns.items()}
         by_name = {name.lower(): type_ for name, type_ in types.items()}
         # If all changes are older than DDL that exchanges names, the columns have each other's types.
@@ -210,13 +187,7 @@ class OldRows:
             table.update_rows(values, f"{self.row_ts} <= {pending_ts}", CommitFacts(app_id=writer))
 
     def in_target(self, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None) -> None:
-        """Do to the rows of the target what DDL has done to those of TiDB, and remember it.
-
-        Args:
-            deleted: the column that says that a row is deleted; None if deleted rows are removed.
-            facts: the facts of the micro-batch.
-            more: other properties that the target must have.
-        """
+        """Do to the rows of the target what DDL has done to those of TiDB, and remember it and `more` properties."""
         columns = self.target.columns()
         state, truncated_ts = self.state, self.state.truncated_ts
         if self.is_undone:  # the next commit hides that
@@ -244,7 +215,6 @@ class OldRows:
 
 
 def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
-    """Yield up to which commit-ts, and in which columns, commits have done to rows what DDL does."""
     for facts in commits:
         _, is_update, what = (facts.app_id or "").rpartition(_UPDATE)
         ts, _, columns = what.partition("-")
@@ -257,7 +227,7 @@ def _target_has(target: Target, where: str) -> bool:
 
 
 def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | None) -> bool:
-    """Return whether there are changes after a commit-ts and up to another one; None for any."""
+    """Whether there are changes after a commit-ts and up to another one; None for any."""
     row_ts = places.row_ts(f"{changes.prefix}sequence")
     newer = changes.frame.where(f"{row_ts} > {after}")
     return bool((newer if until is None else newer.where(f"{row_ts} <= {until}")).head(1))

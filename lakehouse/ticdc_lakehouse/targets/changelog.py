@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import computed
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.sessions import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import (
@@ -39,36 +41,28 @@ _TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are te
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """A changelog frame, and what its columns are.
-
-    Attributes:
-        prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
-        table: the name of the table as the field metadata has it; "" if that is lost.
-        keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
-        time_as: how TIME is stored: `micros` or `text`.
-    """
+    """A changelog frame, and what its columns are."""
 
     frame: DataFrame
-    prefix: str
+    prefix: str  # what precedes the names of its metadata columns (`metadataColumnPrefix`)
     columns: tuple[StructField, ...]
-    table: str
+    table: str  # the name of the table as the field metadata has it; "" if that is lost
+    # the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key
     keys: tuple[str, ...]
-    time_as: str = "micros"
+    time_as: str = "micros"  # how TIME is stored: `micros` or `text`
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, whatever characters it has."""
         return self.frame[quoted(name)]
 
 
 def read_changelog(frame: DataFrame) -> Changelog:
     """Find the columns of the table, its name and its keys."""
     if frame.isStreaming:
-        msg = (
+        raise SchemaError(
             "The changes are a stream: merge_into takes one micro-batch. Call it in foreachBatch: "
             "changes.writeStream.foreachBatch(lambda batch, batch_id: merge_into(batch, target, batch_id=batch_id, "
             "app_id=...)).option('checkpointLocation', ...).start()"
         )
-        raise SchemaError(msg)
     prefix = _prefix_of(frame.schema)
     metadata = {f"{prefix}{name}".lower() for name in (*(column.name for column in METADATA), *_RECORD_COLUMNS)}
     columns = tuple(one for one in frame.schema if _is_of_table(one) or one.name.lower() not in metadata)
@@ -78,7 +72,7 @@ def read_changelog(frame: DataFrame) -> Changelog:
 
 
 def _is_of_table(field: StructField) -> bool:
-    """Return whether field metadata says that a field is a column of the table, whatever its name."""
+    """Whether field metadata says that a field is a column of the table, whatever its name."""
     return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
 
 
@@ -89,12 +83,11 @@ def _prefix_of(schema: StructType) -> str:
         prefix = field.name.removesuffix(_SEQUENCE)
         if tuple(field.dataType.names) == _SEQUENCE_FIELDS and f"{prefix}{_CHANGE_TYPE}" in schema.names:
             return prefix
-    msg = (
+    raise SchemaError(
         f"The frame has no columns _change_type and _sequence: struct<{', '.join(_SEQUENCE_FIELDS)}>, by which changes "
         f"are merged (it has {', '.join(schema.names[:20])}). Read it with outputFormat=changelog, which is the "
         "default, and keep both columns"
     )
-    raise SchemaError(msg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +95,11 @@ class Images:
     """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
 
     `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
-
-    Attributes:
-        keys: the names of the key columns in the table, in the order of `k0`, ….
-        others: the names of the other columns, in the order of `c0`, ….
     """
 
     frame: DataFrame
-    keys: tuple[str, ...]
-    others: tuple[str, ...]
+    keys: tuple[str, ...]  # the names of the key columns in the table, in the order of `k0`, …
+    others: tuple[str, ...]  # the names of the other columns, in the order of `c0`, …
 
     def settled(self, types: Mapping[str, DataType | None]) -> Images:
         """Return the images with other types of some columns, and without those whose type is None."""
@@ -160,9 +149,8 @@ def computed_images(
     The target decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own
     type. It does not get an undecided column without a value: values that come later would not fit a default type.
 
-    Returns:
-        The images; how many there are, and how many of them say that the row is gone; which they are: other images have
-        another text; and by the name of such a column the type that the target has, None if it lacks the column.
+    Returns the images; how many there are, and how many of them say that the row is gone; a text that identifies them;
+    and by the name of such a column the type that the target has, None if it lacks the column.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changes.columns, types)
@@ -179,11 +167,10 @@ def computed_images(
     }
     frame, row = _computed_with(images.frame, {**counts, **lost})
     if row["unordered"]:
-        msg = (
+        raise SchemaError(
             f"Cannot merge {what}: {row['unordered']} keys have only rows without a _sequence, by which changes are "
             "ordered. Keep the column as the source gives it"
         )
-        raise SchemaError(msg)
     decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
     tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # however many they were computed in
     few = replace(images, frame=frame.coalesce(tasks))
@@ -213,21 +200,18 @@ def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[
 def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
     """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
 
-    Args:
-        time_as: `micros` or `text`; None for what the target has, or `micros`.
+    Without `time_as`, it is what the target has, or `micros`.
     """
     if time_as not in (None, *_TIMES):
-        msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
-        raise OptionError(msg)
+        raise OptionError(f"time_as={time_as!r}: it must be 'micros' or 'text'")
     before = target.properties().get(_TIME_AS, "micros") if target.exists() else None
     if before is not None and time_as not in (None, before):
         name = next((one.name for one in changes.columns if isinstance(one.dataType, DayTimeIntervalType)), None)
         if name is not None:
-            msg = (
+            raise TargetError(
                 f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
                 "is TIME. Give the same again, or another target"
             )
-            raise TargetError(msg)
     target.time_as = before or time_as or "micros"
     return replace(changes, time_as=target.time_as)
 
@@ -238,7 +222,6 @@ def time_property(time_as: str) -> dict[str, str]:
 
 
 def committed_at(sequence: Column) -> Column:
-    """Return the time of a commit, by the `_sequence` of a change."""
     return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
 
 
@@ -284,11 +267,7 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
     """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
 
     A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
-    have more digits.
-
-    Args:
-        column: the column, as SQL.
-        wanted: the other type; None for leaving the column out.
+    have more digits. If `wanted` is None, the column is left out.
     """
     if not _are_decimals(given, wanted):
         return F.count(F.expr(column))
@@ -307,6 +286,12 @@ def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
     return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
 
 
+def rows_without(rows: DataFrame, existing: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows that differ from each existing one in some of the columns; NULL equals NULL."""
+    same = (F.col(f"here.{column}").eqNullSafe(F.col(f"there.{column}")) for column in columns)
+    return rows.alias("here").join(existing.alias("there"), reduce(and_, same), "left_anti")
+
+
 def comment_of(changes: Changelog, field: StructField) -> str | None:
     """Return the comment of a column, if the field metadata has one; of a TIME, what its number is.
 
@@ -319,5 +304,4 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 
 
 def keys_as_text(keys: Sequence[str]) -> str:
-    """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))

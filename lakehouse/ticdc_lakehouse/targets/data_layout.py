@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import OptionError
 
@@ -20,32 +20,27 @@ _TRANSFORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """By which columns a target is partitioned or clustered.
+    """By which columns a target is partitioned or clustered."""
 
-    Attributes:
-        partition_by: columns; in Iceberg also `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(16, c)` and
-            `truncate(10, c)`.
-        cluster_by: columns of Delta's liquid clustering.
-    """
-
+    # Columns; in Iceberg also `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(16, c)` and `truncate(10, c)`.
     partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()  # columns of Delta's liquid clustering
 
     def __bool__(self) -> bool:
         return bool(self.partition_by or self.cluster_by)
 
-    def check(self, engine: str, what: str) -> None:
-        """Refuse what an engine cannot do."""
+    def check(self, engine: str, what: str, *, clusters: bool, transforms: bool) -> None:
+        """Refuse what an engine lacks (`Target.check_layout`)."""
         if self.partition_by and self.cluster_by:
-            msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
-            raise OptionError(msg)
-        if self.cluster_by and engine == "iceberg":
-            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
-            raise OptionError(msg)
+            raise OptionError(f"{what}: partition_by and cluster_by exclude each other. Give one of them")
+        if self.cluster_by and not clusters:
+            raise OptionError(
+                f"{what}: cluster_by is Delta's liquid clustering, which {engine} lacks. Give partition_by"
+            )
         transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
-        if transform is not None and engine == "delta":
-            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
-            raise OptionError(msg)
+        if transform is not None and not transforms:
+            instead = "columns, or cluster_by" if clusters else "columns"
+            raise OptionError(f"{what}: {engine} partitions by columns alone, and not by {transform}. Give {instead}")
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
         """Refuse another layout than the one for which a target was created. Without a layout, any will do."""
@@ -53,32 +48,30 @@ class DataLayout:
         before = remembered.get(LAYOUT)
         if now is None or now == before:
             return
-        msg = (
+        raise TargetError(
             f"The target {target} was created {f'for the layout {before}' if before else 'without a layout'}, and now "
             f"{now} is given. A layout is chosen when a target is created: leave partition_by and cluster_by out. If "
             f"you have given the table the new layout by hand, set its property {LAYOUT} to {now}"
         )
-        raise TargetError(msg)
 
     def as_properties(self) -> dict[str, str]:
-        """Return the property by which a target remembers it; nothing if there is no layout."""
+        """The property by which a target remembers it; nothing if there is no layout."""
         known = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
         given = {name: list(columns) for name, columns in known.items() if columns}
         return {LAYOUT: json.dumps(given)} if given else {}
 
     def in_sql(self, target: str, columns: Iterable[str]) -> str:
-        """Return the clause of CREATE TABLE, which begins with a blank; nothing if there is no layout."""
+        """The clause of CREATE TABLE, which begins with a blank; nothing if there is no layout."""
         names = {name.lower(): name for name in columns}
 
         def found(name: str) -> str:
             if name.lower() in names:
                 return quoted(names[name.lower()])
-            msg = (
+            raise TargetError(
                 f"The target {target} cannot be created: its layout names the column {name}, and it would get "
                 f"{', '.join(names.values())}. A column comes with its first value: give its type by tableDDL or "
                 "schemaHints, or another layout"
             )
-            raise TargetError(msg)
 
         def of(text: str) -> str:
             match = _TRANSFORM.fullmatch(text)
@@ -97,34 +90,22 @@ def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mappi
     layout = remembered.get(LAYOUT, "").lower()
     kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
     if kept is not None:
-        msg = (
+        raise TargetError(
             f"Column {kept} of {target} has another type now, and {target} is laid out by it: {layout}. Drop {target}, "
             "so that it is created again"
         )
-        raise TargetError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
-    """How the rows of a table are written, by its load as by its changes.
+    """How the rows of a table are written, by its load as by its changes."""
 
-    Attributes:
-        format: `delta` or `iceberg`, for a target that does not exist.
-        keys: the columns that identify a row, if not those of TiDB.
-        column_prefix: what precedes the names of the columns that are added.
-        time_zone: the zone of TIMESTAMP defaults in DDL.
-        time_as: how TIME is stored: `micros` or `text`.
-        commit_time: whether the target has the time of a row's last commit.
-        layout: that of a new target.
-        as_log: whether the rows go to the log also if the table has a key.
-    """
-
-    format: str | None = None
-    keys: tuple[str, ...] | None = None
+    format: str | None = None  # the engine of a target that does not exist
+    keys: tuple[str, ...] | None = None  # the columns that identify a row, if not those of TiDB
     deletes: Literal["soft", "hard"] | None = None
-    column_prefix: str | None = None
-    time_zone: str = "UTC"
-    time_as: Literal["micros", "text"] | None = None
-    commit_time: bool = False
-    layout: DataLayout = DataLayout()
-    as_log: bool = False
+    column_prefix: str | None = None  # precedes the names of the columns that are added
+    time_zone: str = "UTC"  # of TIMESTAMP defaults in DDL
+    time_as: Literal["micros", "text"] | None = None  # how TIME is stored
+    commit_time: bool = False  # whether the target has the time of a row's last commit
+    layout: DataLayout = DataLayout()  # of a new target
+    as_log: bool = False  # whether the rows go to the log even if the table has a key

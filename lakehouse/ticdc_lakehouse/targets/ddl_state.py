@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.targets.literals import literal
+from ticdc_lakehouse.targets.column_types import common_type, holds_all, literal
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import MYSQL_TYPE, TABLE, DDLEvent, loads, parse_type, warn
 
 # Properties of a target.
@@ -36,13 +35,9 @@ _PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
 
 @dataclass(frozen=True, slots=True)
 class DDLPlaces:
-    """The DDL events of a table that only their places order.
+    """The DDL events of a table that only their places order."""
 
-    Attributes:
-        known: the commit-ts, topic partition and offset of each, in order.
-    """
-
-    known: tuple[tuple[int, int, int], ...] = ()
+    known: tuple[tuple[int, int, int], ...] = ()  # the commit-ts, topic partition and offset of each, in order
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
@@ -67,11 +62,7 @@ class DDLPlaces:
         return replace(event, commit_ts=event.commit_ts + before)
 
     def row_ts(self, sequence: str) -> str:
-        """Return the expression of the commit-ts of rows, with the number of the events before each.
-
-        Args:
-            sequence: the column with the place of a row's last change.
-        """
+        """Return the expression of the commit-ts of rows, with the number of the events before each."""
         column = quoted(sequence)
         terms: dict[int, list[str]] = {}
         for ts, partition, offset in self.known:
@@ -83,42 +74,26 @@ class DDLPlaces:
         return f"({column}.commit_ts + CASE {column}.commit_ts {whens} ELSE 0 END)"
 
 
-NO_PLACES = DDLPlaces()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the rows up to a commit-ts have in a column.
+    """What the rows up to a commit-ts have in a column."""
 
-    Attributes:
-        commit_ts: the commit-ts of the DDL event.
-        column: the column, in lower case.
-        source: the column that this one was before the event renamed it; None for a new column.
-        value: the value that a new column has, as MySQL writes it; None for NULL.
-        type: the MySQL type of a new column.
-        filled: whether the rows of the target have it.
-    """
-
-    commit_ts: int
-    column: str
-    source: str | None = None
-    value: str | None = None
-    type: str = ""
-    filled: bool = False
+    commit_ts: int  # the commit-ts of the DDL event
+    column: str  # the column, in lower case
+    source: str | None = None  # the column that this one was before the event renamed it; None for a new column
+    value: str | None = None  # the value that a new column has, as MySQL writes it; None for NULL
+    type: str = ""  # the MySQL type of a new column
+    filled: bool = False  # whether the rows of the target have it
 
 
 class Misfit(NamedTuple):
-    """A column that has the values of another one by DDL, and whose type does not hold them.
-
-    Attributes:
-        where: a condition that holds in the rows of this DDL.
-    """
+    """A column that has the values of another one by DDL, and whose type does not hold them."""
 
     column: str
     type: DataType
     source: str
     source_type: DataType
-    where: str
+    where: str  # a condition that holds in the rows of this DDL
 
 
 def types_as_property(
@@ -147,31 +122,22 @@ class _Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLState:
-    """What DDL events have done to a target so far.
+    """What DDL events have done to a target so far."""
 
-    Attributes:
-        assignments: by commit-ts.
-        truncated_ts: the largest commit-ts of an event that emptied the table; rows up to it are not in the table.
-        handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
-        table: the table of which the target has the rows; "" if that is not known.
-        renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
-        types: the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes
-            had them.
-        places: the places of the events that have a time for a commit-ts.
-        key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
-            if it never lost it.
-        altered: the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again.
-    """
-
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[Assignment, ...] = ()  # by commit-ts
+    # the largest commit-ts of an event that emptied the table; rows up to it are not in the table
     truncated_ts: int | None = None
-    handled_ts: int = 0
-    table: str = ""
+    handled_ts: int = 0  # the commit-ts up to which somebody has done by hand what an event does to rows
+    table: str = ""  # the table of which the target has the rows; "" if that is not known
+    # the commit-ts of the last event that renamed the table, after which somebody renamed the target
     renamed_ts: int = 0
+    # the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes had them
     types: tuple[tuple[str, str], ...] = ()
-    places: DDLPlaces = NO_PLACES
+    places: DDLPlaces = DDLPlaces()  # the places of the events that have a time for a commit-ts
+    # the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None if it never lost
+    # it
     key_dropped_ts: int | None = None
-    altered: tuple[int, ...] = ()
+    altered: tuple[int, ...] = ()  # the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
@@ -209,8 +175,7 @@ class DDLState:
     def without(self, undone: Iterable[tuple[int, Collection[str]]]) -> DDLState:
         """Return the state of rows of which somebody has undone what was done to them.
 
-        Args:
-            undone: up to which commit-ts, and to which columns, in lower case; none if the rows were removed.
+        That is up to a commit-ts, and to columns, in lower case; none if the rows were removed.
         """
         state = self
         for ts, columns in undone:
@@ -223,7 +188,6 @@ class DDLState:
         return state
 
     def emptied(self, commit_ts: int) -> DDLState:
-        """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
         return replace(
             self,
@@ -266,7 +230,6 @@ class DDLState:
         return column, False
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the present names of columns."""
         names = list(columns)
         for commit_ts in sorted({one.commit_ts for one in self.assignments}):
             to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}
@@ -276,12 +239,7 @@ class DDLState:
     # Assignments → expressions
 
     def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
-        """Return what to set in rows of the target that are older than events: expressions by column.
-
-        Args:
-            row_ts: the expression of a row's commit-ts.
-            time_zone: the zone of a TIMESTAMP's default.
-        """
+        """Return what to set in rows of the target that are older than events: expressions by column."""
         pending = self._pending(columns)
         kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
         return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
@@ -297,11 +255,7 @@ class DDLState:
         return _misfits(self.assignments, columns, changes, row_ts, own=True)
 
     def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
-        """Return the type that holds the values of a column, and of those that DDL has renamed to it.
-
-        Returns:
-            The narrowest type; None if there is none.
-        """
+        """Return the narrowest type that holds the values of a column, and of those that DDL has renamed to it."""
         given = {name.lower(): one for name, one in sources.items()}
         pieces = _pieces(self.assignments, [column]).get(column, ())
         renamed = [given[what] for _, what in pieces if isinstance(what, str) and what in given]
@@ -315,7 +269,6 @@ class DDLState:
         return max((one.commit_ts for one in self._pending(columns)), default=0)
 
     def filled(self, columns: Iterable[str]) -> DDLState:
-        """Return the state after `on_rows` was done."""
         done = self._pending(columns)
         return replace(
             self, assignments=tuple(replace(one, filled=True) if one in done else one for one in self.assignments)
@@ -368,12 +321,7 @@ class DDLState:
     def on_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
     ) -> dict[str, str]:
-        """Return what changes that are older than events have instead of their own: expressions by column.
-
-        Args:
-            row_ts: the expression of a change's commit-ts.
-            time_zone: as in `on_rows`.
-        """
+        """Return what changes that are older than events have instead of their own: expressions by column."""
         pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
         known = [one for one in self.assignments if one.filled or one in pending]
         return _expressions(known, columns, changes, row_ts=row_ts, time_zone=time_zone)
@@ -387,7 +335,6 @@ def _expressions(
     row_ts: str,
     time_zone: str,
 ) -> dict[str, str]:
-    """Return the expression of each column that assignments change."""
     names = {name.lower(): name for name in row_columns}
     out = {}
     for column, its in _pieces(assignments, columns).items():
@@ -425,12 +372,9 @@ def _misfits(
     *,
     own: bool = False,
 ) -> list[Misfit]:
-    """Return the columns whose types do not hold what `_expressions` gives them.
+    """Return those of the columns whose types do not hold what `_expressions` gives them.
 
-    Args:
-        columns: the columns that get values.
-        row_ts: the expression of a row's commit-ts.
-        own: whether the values count that a column has itself, in rows after all events.
+    With `own`, the values count that a column has itself, in rows after all events.
     """
     names = {name.lower(): name for name in row_columns}
     found = []

@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import run_sql
-from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.column_types import delta_can_widen
+from ticdc_lakehouse.targets.sessions import configured, frame_in, own_session, run_sql
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Target, last_of
-from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.developer_api import check_permission, loads
 
 _SECOND = datetime.timedelta(seconds=1)
@@ -26,10 +25,11 @@ _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked f
 
 
 class DeltaTarget(Target):
-    """A Delta table."""
+    """A Delta table. Its sessions see what others write, and RESTORE restores the properties too."""
 
     engine: ClassVar = "delta"
     opens_paths: ClassVar = True
+    clusters: ClassVar = True
     small_properties: ClassVar = {
         "delta.logRetentionDuration": "interval 1 days",
         "delta.deletedFileRetentionDuration": "interval 1 days",
@@ -40,7 +40,7 @@ class DeltaTarget(Target):
         # 50 by default, which is a second for each look at a small table.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
-    packages: ClassVar = {
+    packages: ClassVar = {  # none for Spark 4.3 yet
         "4.0": "io.delta:delta-spark_2.13:4.0.1",
         "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
         "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
@@ -51,16 +51,6 @@ class DeltaTarget(Target):
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
-
-    def renew(self) -> None:
-        """Delta's sessions see what others write."""
-
-    def refresh(self, spark: SparkSession) -> None:
-        """As `renew`."""
-
-    def undone(self) -> list[CommitFacts]:
-        """Return nothing: RESTORE restores the properties too."""
-        return []
 
     def frame_at(self, version: int) -> DataFrame:
         """Return the rows of a version whose files are there.
@@ -94,11 +84,10 @@ class DeltaTarget(Target):
     def check_drop(self, names: Sequence[str]) -> None:
         """Refuse to drop columns without column mapping, too."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
-            msg = (
+            raise TargetError(
                 f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
                 f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
             )
-            raise TargetError(msg)
         super().check_drop(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
@@ -109,13 +98,12 @@ class DeltaTarget(Target):
         return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
 
     def version_of_engine(self) -> str | None:
-        """Return the id of the table and the number of its version."""
+        """The id of the table and the number of its version."""
         jframe: Any = self.spark.table(self.name)._jdf  # noqa: SLF001 (no SQL tells it without a job)
         snapshot = jframe.queryExecution().analyzed().collectLeaves().head().relation().location().getSnapshot()
         return f"{snapshot.metadata().id()} {snapshot.version()}"
 
     def follows(self, version: str, before: str, _facts: CommitFacts) -> bool:
-        """Return whether a version is the next one after another."""
         (table, number), (table_before, number_before) = version.split(" "), before.split(" ")
         return table == table_before and int(number) == int(number_before) + 1
 
@@ -139,7 +127,7 @@ class DeltaTarget(Target):
         return self._described(f"DESCRIBE HISTORY {self.name}")
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer. The newest commits nearly always have it."""
+        """Look in the newest commits first, which nearly always have it."""
         newest = self._described(f"DESCRIBE HISTORY {self.name} LIMIT {_NEWEST_COMMITS}")
         last = last_of(newest, app_id)
         is_found = last is not None and last.facts is not None
@@ -150,7 +138,7 @@ class DeltaTarget(Target):
 
 
 def commits_in(history: Sequence[Row]) -> list[tuple[Commit, bool]]:
-    """Return the commits in a history of Delta, newest first, and whether each is in effect.
+    """Return the commits in a history of Delta (`Target.history`).
 
     RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
     """
@@ -159,7 +147,6 @@ def commits_in(history: Sequence[Row]) -> list[tuple[Commit, bool]]:
 
 
 def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
-    """Yield the commits of a history of Delta, newest first, that no RESTORE has undone."""
     restored_to: int | None = None
     for row in history:
         if restored_to is not None and row["version"] > restored_to:

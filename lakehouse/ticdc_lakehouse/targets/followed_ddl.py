@@ -2,7 +2,7 @@
 
 CREATE, DROP, TRUNCATE and RENAME TABLE, ADD, DROP and RENAME COLUMN, and types that widen are applied. Anything else is
 a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it. What the words of
-a statement are is known in ticdc_source: `schema/ddl_kinds.py` and `schema/mysql_ddl`.
+a statement are is known in ticdc_source: `schema/ddl_event.py` and `schema/mysql_ddl`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.targets.column_types import common_type, holds_all, literal
 from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
-from ticdc_lakehouse.targets.literals import literal
-from ticdc_lakehouse.targets.repeats import same_table
+from ticdc_lakehouse.targets.opening import same_table
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import (
     Added,
     ColumnType,
@@ -57,70 +56,51 @@ class DestructiveDDL(Enum):
 
     @classmethod
     def of(cls, word: str) -> DestructiveDDL:
-        """Return the policy of a word."""
         try:
             return cls(word)
         except ValueError:
             words = ", ".join(repr(one.value) for one in cls)
-            msg = f"on_destructive_ddl={word!r}: it must be one of {words}"
-            raise OptionError(msg) from None
+            raise OptionError(f"on_destructive_ddl={word!r}: it must be one of {words}") from None
 
     def go_on(self, what: str) -> bool:
-        """Return whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
+        """Whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
         if self is DestructiveDDL.WARN:
             warn(what)
         return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
 
 
 def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
-    """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`.
-
-    Args:
-        word: `fail` or `warn`.
-        policy: what is done about events that remove rows; `FAIL` means the same here.
-    """
+    """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`."""
     if word not in ("fail", "warn"):
-        msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
-        raise OptionError(msg)
+        raise OptionError(f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'")
     return _refuse if word == "fail" or policy is DestructiveDDL.FAIL else warn
 
 
 def _refuse(what: str) -> NoReturn:
     """Refuse DDL of which only TiDB knows what it does."""
-    msg = f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'"
-    raise SchemaError(msg)
+    raise SchemaError(f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReader:
-    """Reads the DDL events of a table, and what they do to a target.
-
-    Attributes:
-        columns: the types of its columns, by lower-case name; None if it does not exist.
-        policy: what is done about events that remove rows.
-        doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
-        is_emptied: returns whether the target has no rows that are newer than a commit-ts.
-        has_rows: returns whether the target has rows after a commit-ts and up to another one.
-        has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
-            one; None for any.
-        is_log: whether the target is a log, whose rows stay as they are.
-    """
+    """Reads the DDL events of a table, and what they do to a target."""
 
     target: Target
-    columns: Mapping[str, DataType] | None
-    policy: DestructiveDDL
+    columns: Mapping[str, DataType] | None  # the types of its columns, by lower-case name; None if it does not exist
+    policy: DestructiveDDL  # what is done about events that remove rows
+    # is told what an event does to older rows that only TiDB knows; it may raise an error
     doubts: Callable[[str], None] = field(default=warn)
+    # returns whether the target has no rows that are newer than a commit-ts
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    # returns whether the target has rows after a commit-ts and up to another one
     has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
+    # returns whether the changes that come with the events have rows after a commit-ts and up to another one; None for
+    # any
     has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
-    is_log: bool = False
+    is_log: bool = False  # whether the target is a log, whose rows stay as they are
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
-        """Return the state after DDL events, oldest first. What was done before is not done again.
-
-        Args:
-            state: the state before; an empty one if the target does not exist.
-            events: DDL events of the table.
+        """Return the state after DDL events of the table, oldest first. What was done before is not done again.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -168,12 +148,11 @@ class DDLReader:
         what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
         if self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
             return state
-        msg = (
+        raise UnexplainedChangeError(
             f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
             f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy "
             "'warn' to mix the rows of both"
         )
-        raise UnexplainedChangeError(msg)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in EMPTIES else 0)
@@ -186,16 +165,14 @@ class DDLReader:
         if self.policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
             return state
         if self.policy is DestructiveDDL.FAIL:
-            msg = f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy"
-            raise SchemaError(msg)
+            raise SchemaError(f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy")
         if kind in EMPTIES and event.commit_ts is not None:
             return state.emptied(event.commit_ts)
         reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
-        msg = (
+        raise SchemaError(
             f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}, or choose the "
             "policy 'warn'"
         )
-        raise SchemaError(msg)
 
     def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
@@ -242,11 +219,7 @@ class DDLReader:
         return replace(state, altered=(*state.altered, commit_ts))
 
     def _added(self, state: DDLState, event: DDLEvent, change: Added) -> str | None:
-        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that.
-
-        Raises:
-            TargetError: the target has a column of the name that cannot have it.
-        """
+        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that."""
         column, natural, unknown = change.column, self._natural(change.type), change.unknown
         if (event.commit_ts or 0) <= (state.truncated_ts or 0):
             return change.value
@@ -269,11 +242,7 @@ class DDLReader:
         return value
 
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
-        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
-
-        Raises:
-            TargetError: the target cannot give its column the type.
-        """
+        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows."""
         if event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0):
             return
         origin, is_new = state.origin(column)
@@ -300,17 +269,13 @@ class DDLReader:
         return None if there is None or self._is_empty(state) else there
 
     def _is_empty(self, state: DDLState) -> bool:
-        """Return whether there is no target, or an event has removed all its rows."""
+        """Whether there is no target, or an event has removed all its rows."""
         return self.columns is None or (state.truncated_ts is not None and self.is_emptied(state.truncated_ts))
 
     def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
-        """Return whether the target can have the values of a type in a column.
+        """Whether the target can have the values of a type in a column, by its name after the event.
 
-        Args:
-            column: the column, by its name after the event.
-            there: its type in the target; that of the column that it was before, if it is renamed.
-            old: its MySQL type; None if that is not known.
-            new: its MySQL type after the event.
+        `there` is its type in the target or, if it is renamed, that of the column that it was before.
         """
         natural = self._natural(new)
         if natural is None:  # such values cannot be read
@@ -334,16 +299,14 @@ class DDLReader:
         name = self.target.name
         what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
         if self.is_log:
-            msg = (
+            raise LogTypeError(
                 f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes begin "
                 "another one, and start again; or append to another log"
             )
-            raise LogTypeError(msg)
-        msg = (
+        raise TargetError(
             f"{what}: only TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. "
             f"Or {by_hand(event.commit_ts, name, inside=True)}"
         )
-        raise TargetError(msg)
 
     def _renamed(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after a table got this name: its rows are in the target of the name that it had before."""
@@ -364,17 +327,15 @@ class DDLReader:
         if self.policy.go_on(f"{what}; {target} {then} from now on"):
             return state
         if exists:
-            msg = (
+            raise SchemaError(
                 f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
                 f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose "
                 "the policy 'warn' to mix the rows of both"
             )
-            raise SchemaError(msg)
-        msg = (
+        raise SchemaError(
             f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its "
             "rows"
         )
-        raise SchemaError(msg)
 
 
 def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
@@ -389,7 +350,7 @@ def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
 
 
 def _is_copy(state: DDLState, event: DDLEvent) -> bool:
-    """Return whether TiCDC has sent an event again: its types and keys may be gone since.
+    """Whether TiCDC has sent an event again: its types and keys may be gone since.
 
     An event that only its place orders is a copy if its time is before that of an ALTER TABLE that is known, because a
     topic partition has the events of a table in order.

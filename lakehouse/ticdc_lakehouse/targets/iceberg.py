@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, VariantType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import run_sql
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.column_types import iceberg_can_widen
+from ticdc_lakehouse.targets.sessions import run_sql
 from ticdc_lakehouse.targets.target import BATCH_ID, Commit, CommitFacts, Merged, Target, is_missing, text_in_sql
 from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
-from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
 
 _VARIANT_SINCE = 3  # version of the format
@@ -29,6 +29,8 @@ class IcebergTarget(Target):
     """An Iceberg table."""
 
     engine: ClassVar = "iceberg"
+    partitions_by_transforms: ClassVar = True
+    caches_tables: ClassVar = True
     small_properties: ClassVar = {
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
@@ -49,32 +51,24 @@ class IcebergTarget(Target):
             return
         properties = self.properties() if self.exists() else given
         if int(properties.get("format-version", "2")) < _VARIANT_SINCE:
-            msg = (
+            raise TargetError(
                 f"{self.name} cannot have the column {column}: VARIANT is in Iceberg from format version "
                 f"{_VARIANT_SINCE} on. Create the table with properties={{'format-version': '{_VARIANT_SINCE}'}}, or "
                 "read JSON as text: variantJson=false"
             )
-            raise TargetError(msg)
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return iceberg_can_widen(old, new)
 
-    def renew(self) -> None:
-        """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
-        self._refresh_one(self.spark, self.name)
-        self._schema = None
-
-    def refresh(self, spark: SparkSession) -> None:
-        self._refresh_one(spark, self.name)
-        if self._opened_deleted_keys:
-            self._refresh_one(spark, deleted_keys_of(self.name))
-
-    def _refresh_one(self, spark: SparkSession, name: str) -> None:
-        try:
-            run_sql(spark, f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
-        except (AnalysisException, IllegalArgumentException) as error:
-            if not is_missing(error):
-                raise
+    def renew(self, spark: SparkSession | None = None) -> None:
+        for name in (self.name, *([deleted_keys_of(self.name)] if self._opened_deleted_keys else [])):
+            try:
+                run_sql(spark or self.spark, f"REFRESH TABLE {name}")  # refreshTable leaves what Iceberg has cached
+            except (AnalysisException, IllegalArgumentException) as error:
+                if not is_missing(error):
+                    raise
+        if spark is None:
+            self._schema = None
 
     def stored(self, type_: DataType) -> DataType:
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
@@ -116,35 +110,34 @@ class IcebergTarget(Target):
         return [(Commit(row["snapshot_id"], CommitFacts.of(row["summary"])), bool(row["in_effect"])) for row in rows]
 
     def undone(self) -> list[CommitFacts]:
-        """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
+        """A rollback does not put the properties back. The next commit hides what it has undone."""
         if self._is_own:
             return []
         return [commit.facts for commit, _ in takewhile(lambda one: not one[1], self.history())]
 
     def _newest_first(self) -> DataFrame:
-        """Return snapshots, and which of them are `in_effect`: of the others, which were rolled back, that is NULL."""
+        """Snapshots, and which of them are `in_effect`: that is NULL of the others, which were rolled back."""
         ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
         snapshots = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left")
         return snapshots.orderBy("committed_at", ascending=False)
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
-        """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""
+        """Ask whether the present snapshot is that of the MERGE; nobody tells its rows."""
         is_known = self.version() is not None
         return Merged(is_commit=is_known and self.follows("", "", facts))
 
     def version_of_engine(self) -> str:
-        """Return the id of the snapshot; empty if there is none, as in a new table."""
+        """The id of the snapshot; empty if there is none, as in a new table."""
         snapshot = self._snapshot()
         return "" if snapshot is None else snapshot[0]
 
     def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
-        """Return whether the snapshot records facts."""
         snapshot = self._snapshot()
         return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
 
     def _snapshot(self) -> tuple[str, dict[str, str]] | None:
-        """Return the id of the snapshot of now, and its summary."""
+        """The id of the present snapshot, and its summary."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
         load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
         snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
 from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_lakehouse.common.errors import LogTypeError, TargetError
-from ticdc_lakehouse.common.verbatim import run_sql, with_verbatim_sql
+from ticdc_lakehouse.errors import LogTypeError, TargetError
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
     as_decided,
@@ -24,6 +21,7 @@ from ticdc_lakehouse.targets.changelog import (
     keys_as_text,
     lost_values,
     read_changelog,
+    rows_without,
     stored_column,
     time_property,
     with_time_as,
@@ -32,8 +30,8 @@ from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import EMPTIES, DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
-from ticdc_lakehouse.targets.opening import existing_target, open_target
-from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
+from ticdc_lakehouse.targets.opening import check_table, existing_target, is_same, last_batch, open_target
+from ticdc_lakehouse.targets.sessions import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
@@ -47,25 +45,16 @@ IMAGES = ("insert", "update_postimage", "delete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
-    """What `append_log` did.
+    """What `append_log` did."""
 
-    Attributes:
-        target: the name of the log.
-        created: whether it was created.
-        added: the columns that were added.
-        widened: the columns whose type was widened.
-        undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
-        missing: whether nothing was done, because the log does not exist and only DDL came.
-        content: what the commit of the log records of this micro-batch; None if no commit does.
-    """
-
-    target: str
-    created: bool = False
-    added: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
+    target: str  # the name of the log
+    created: bool = False  # whether it was created
+    added: tuple[str, ...] = ()  # the columns that were added
+    widened: tuple[str, ...] = ()  # the columns whose type was widened
+    # the columns that the log does not get yet: they have had only NULLs, which do not tell their type
     undecided: tuple[str, ...] = ()
-    missing: bool = False
-    content: str | None = None
+    missing: bool = False  # whether nothing was done, because the log does not exist and only DDL came
+    content: str | None = None  # what the commit of the log records of this micro-batch; None if no commit does
 
 
 @with_verbatim_sql
@@ -140,76 +129,60 @@ def append_changes(
     properties: Mapping[str, str] | None = None,
 ) -> LogReport:
     """Do what `append_log` does, whose arguments these are."""
-    with target_of(read_changelog(changes), target, settings.format) as (changelog, log):
-        timed = with_time_as(changelog, log, settings.time_as)
-        return _append(timed, log, settings, facts, ddl, properties=properties or {}, after_batch=after_batch)
-
-
-def _append(
-    changelog: Changelog,
-    log: Target,
-    settings: WriteSettings,
-    facts: CommitFacts,
-    ddl: Sequence[DDLEvent],
-    *,
-    properties: Mapping[str, str],
-    after_batch: int | None,
-) -> LogReport:
-    exists, last = log.exists(), None
-    remembered = log.properties() if exists else {}
-    settings.layout.check(log.engine, log.name)
-    if exists:
-        settings.layout.check_target(log.name, remembered)
-    if exists and LOG not in remembered:
-        msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
-        raise TargetError(msg)
-    prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
-    if not exists and not changelog.columns:
-        return LogReport(target=log.name, missing=True)
-    if exists:
-        check_table(log, remembered.get(TABLE, ""), changelog.table)
-        last = last_batch(log, facts, after_batch)
-    existing = log.columns() if exists else {}
-    state = DDLState.of_properties(remembered)
-    now = _checked_ddl(log, existing, state, ddl)
-    changelog, undecided = _settled(changelog, log, existing)
-    wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(changelog.table, log, wanted, existing)
-    remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
-    if exists:
-        if add:
-            log.add_columns(add)
-        for name, type_ in widen:
-            log.widen_column(name, type_)
-        properties_now = {**_keys_now(changelog, remembered), **remembers}
-        if any(remembered.get(name) != value for name, value in properties_now.items()):
-            log.set_properties(properties_now)
-    else:
-        own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
-        keys = _keys_now(changelog, {})
-        clause = settings.layout.in_sql(log.name, [column.name for column in add])
-        properties = {**own, **keys, **remembers, **settings.layout.as_properties(), **properties}
-        log.create(add, properties, layout=clause)
-    rows = _rows(changelog, wanted, ddl)
-    appended = _append_new(rows, log, facts, last, prefix, exists=exists)
-    return LogReport(
-        target=log.name,
-        created=not exists,
-        added=tuple(column.name for column in add) if exists else (),
-        widened=tuple(name for name, _ in widen),
-        undecided=undecided,
-        content=None if appended is None else appended.identity,
-    )
+    with target_of(read_changelog(changes), target, settings.format) as (given, log):
+        changelog = with_time_as(given, log, settings.time_as)
+        exists, last = log.exists(), None
+        remembered = log.properties() if exists else {}
+        log.check_layout(settings.layout, log.name)
+        if exists:
+            settings.layout.check_target(log.name, remembered)
+        if exists and LOG not in remembered:
+            raise TargetError(
+                f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
+            )
+        prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
+        if not exists and not changelog.columns:
+            return LogReport(target=log.name, missing=True)
+        if exists:
+            check_table(log, remembered.get(TABLE, ""), changelog.table)
+            last = last_batch(log, facts, after_batch)
+        existing = log.columns() if exists else {}
+        state = DDLState.of_properties(remembered)
+        now = _checked_ddl(log, existing, state, ddl)
+        changelog, undecided = _settled(changelog, log, existing)
+        wanted = _wanted(changelog, log, prefix)
+        add, widen = _to_change(changelog.table, log, wanted, existing)
+        remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
+        if exists:
+            if add:
+                log.add_columns(add)
+            for name, type_ in widen:
+                log.widen_column(name, type_)
+            properties_now = {**_keys_now(changelog, remembered), **remembers}
+            if any(remembered.get(name) != value for name, value in properties_now.items()):
+                log.set_properties(properties_now)
+        else:
+            own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
+            keys = _keys_now(changelog, {})
+            clause = settings.layout.in_sql(log.name, [column.name for column in add])
+            created = {**own, **keys, **remembers, **settings.layout.as_properties(), **(properties or {})}
+            log.create(add, created, layout=clause)
+        rows = _rows(changelog, wanted, ddl)
+        appended = _append_new(rows, log, facts, last, prefix, exists=exists)
+        return LogReport(
+            target=log.name,
+            created=not exists,
+            added=tuple(column.name for column in add) if exists else (),
+            widened=tuple(name for name, _ in widen),
+            undecided=undecided,
+            content=None if appended is None else appended.identity,
+        )
 
 
 def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
-    """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
+    """Return the state after DDL. What it does to older rows, a log ignores.
 
-    Returns:
-        The state after it.
-
-    Raises:
-        LogTypeError: there is such DDL.
+    A column must not get another type than the log can have (`LogTypeError`).
     """
     if not existing:
         return state
@@ -232,9 +205,9 @@ def _append_new(
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
     rows = rows.persist()
     try:
-        place = F.col(f"{sequence}.partition")
-        unplaced = (F.col(change) == EMPTIED) & (place < 0)
-        told = rows.groupBy(place.alias("partition"), unplaced.alias("emptied")).agg(
+        partition = F.col(f"{sequence}.partition")
+        unplaced = (F.col(change) == EMPTIED) & (partition < 0)
+        told = rows.groupBy(partition.alias("partition"), unplaced.alias("emptied")).agg(
             F.min(f"{sequence}.offset").alias("first"),
             F.max(f"{sequence}.offset").alias("last"),
             F.min(f"{sequence}.commit_ts").alias("since"),
@@ -249,7 +222,11 @@ def _append_new(
         elif exists and parts:
             has_old = any(part["first"] is None or part["first"] <= ends.get(name, -1) for name, part in placed.items())
             if not is_known or has_old or len(placed) < len(parts):
-                rows = _without_those_of(log, rows, change, sequence, [part["since"] for part in parts])
+                logged, since = log.frame(), [part["since"] for part in parts]
+                if None not in since:
+                    logged = logged.where(F.col(f"{sequence}.commit_ts") >= min(since))  # so that files are skipped
+                place = [f"{sequence}.{name}" for name in ("commit_ts", "partition", "offset", "index")]
+                rows = rows_without(rows, logged, [*place, change])
                 if rows.isEmpty():
                     return None
         now = {name: part["last"] for name, part in placed.items() if part["last"] is not None}
@@ -259,25 +236,6 @@ def _append_new(
         return facts
     finally:
         rows.unpersist()
-
-
-def _without_those_of(
-    log: Target, rows: DataFrame, change: str, sequence: str, since: Sequence[int | None]
-) -> DataFrame:
-    """Return the rows that a log does not have: of another record, or of another kind of change."""
-    place = [F.col(f"{sequence}.{name}") for name in ("commit_ts", "partition", "offset", "index")]
-    names = ["commit_ts", "partition", "offset", "index", "change"]
-    logged = log.frame()
-    first = min((one for one in since if one is not None), default=None)
-    if first is not None and None not in since:
-        logged = logged.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
-    logged = logged.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
-    here, logged = rows.alias("here"), logged.alias("logged")
-    same = [
-        F.col(f"here.{one}").eqNullSafe(F.col(f"logged.{name}"))
-        for one, name in zip([*(f"{sequence}.{each}" for each in names[:4]), change], names, strict=True)
-    ]
-    return here.join(logged, reduce(and_, same), "left_anti")
 
 
 def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:
@@ -320,30 +278,21 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
 
 @with_verbatim_sql
 def check_key(changes: DataFrame, target: str, log: str) -> None:
-    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
-
-    Args:
-        changes: a changelog frame of one table, with columns of the table.
-
-    Raises:
-        SchemaError: the frame is no changelog.
-    """
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written."""
     changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
-        msg = (
+        raise TargetError(
             f"{what} has a key now, and its rows until now are in {log}, where nothing tells a repeated change from "
             f"another row's. Read {what} from a new snapshot into {target}, and start again"
         )
-        raise TargetError(msg)
     if not changelog.keys and merged is not None and KEYS in merged.properties():
-        msg = (
+        raise TargetError(
             f"{what} has no key any more, so nothing says which row of {target} a change is about. Rename or drop "
             f"{target} to have the changes from now on in {log}"
         )
-        raise TargetError(msg)
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
@@ -385,17 +334,15 @@ def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]
 
 
 def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
-    """Return the columns that the log must have, its own three first."""
     sequence = changelog.frame.schema[f"{changelog.prefix}sequence"].dataType
     own = [(CHANGE, StringType()), (COMMITTED_AT, TimestampType()), (SEQUENCE, sequence)]
     names = {f"{prefix}{name}".lower() for name, _ in own}
     for field in changelog.columns:
         if field.name.lower() in names:
-            msg = (
+            raise TargetError(
                 f"Table {changelog.table} has a column {field.name}, as the log's own is called. Give another "
                 "column_prefix, for example column_prefix='_ticdc_'"
             )
-            raise TargetError(msg)
     return [
         *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
         *(
@@ -408,11 +355,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 def _to_change(
     table: str, log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
-    """Return the columns to add and those to widen.
-
-    Raises:
-        LogTypeError: a column has another type in the log, which cannot be widened.
-    """
+    """Return the columns to add and those to widen; a `LogTypeError` says that one cannot be widened."""
     columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
@@ -422,20 +365,18 @@ def _to_change(
             continue
         wide = log.widened(type_, column.type)
         if wide is None:
-            msg = (
+            raise LogTypeError(
                 f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
                 f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
                 "changes begin another one; or append to another log"
             )
-            raise LogTypeError(msg)
         if wide != type_:
             widen.append((name, wide))
     return add, widen
 
 
 def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEvent]) -> DataFrame:
-    """Return the rows to append: changes, and one for each event that emptied the table."""
     change_type = changelog.column(f"{changelog.prefix}change_type")
     sequence = changelog.column(f"{changelog.prefix}sequence")
     names = [column.name for column in wanted]
@@ -511,30 +452,21 @@ def scd2_view(
 def history_query(
     source: str, log: str, remembered: Mapping[str, str], columns: Iterable[str], *, keys: Sequence[str] | None = None
 ) -> str:
-    """Return the query of the versions of rows.
-
-    Args:
-        source: what it reads, as SQL names it.
-        remembered: the properties of the log.
-        keys: the columns that identify a row; by default those that the log remembers.
-    """
+    """Return the query of the versions of rows, which reads `source`, for a log that has `remembered` properties."""
     if LOG not in remembered:
-        msg = f"{log} is not a log that append_log created"
-        raise TargetError(msg)
+        raise TargetError(f"{log} is not a log that append_log created")
     names = list(keys or loads(remembered.get(KEYS, "[]")))
     if not names:
-        msg = (
+        raise SchemaError(
             f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
             "If columns identify a row, give them: keys=['id']"
         )
-        raise SchemaError(msg)
     if LATER_KEYS in remembered and not keys:
         later = ", ".join(loads(remembered[LATER_KEYS]))
-        msg = (
+        raise SchemaError(
             f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
             "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"
         )
-        raise SchemaError(msg)
     prefix = remembered[PREFIX]
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
     own = {f"{prefix}{name}" for name in (CHANGE, COMMITTED_AT, SEQUENCE)}

@@ -6,10 +6,10 @@ import datetime
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.merge import DELETES, OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target, in_own_session
+from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import of_time
@@ -124,8 +124,7 @@ def maintain(
         TargetError: there is no such table in Delta or Iceberg.
     """
     if keep < datetime.timedelta():
-        msg = f"keep={keep}: it must not be negative"
-        raise OptionError(msg)
+        raise OptionError(f"keep={keep}: it must not be negative")
     with in_own_session(spark, lambda own: _existing(own, target)) as table:
         if purge_before is not None and DELETES in table.properties():  # a log has none
             _purge(table, target, purge_before)
@@ -139,8 +138,9 @@ def maintain(
 def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
     properties = table.properties()
     if DELETES not in properties:
-        msg = f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
-        raise TargetError(msg)
+        raise TargetError(
+            f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
+        )
     own = OwnColumns.of(properties)
     older = f"{quoted(own.sequence)}.commit_ts < {_commit_ts(before)}"
     if own.deleted is not None:
@@ -154,8 +154,9 @@ def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
 def _existing(spark: SparkSession, target: str) -> Target:
     table = existing_target(spark, target)
     if table is None:
-        msg = f"There is no table {target} in the catalogs of this session: give the name that merge_into has"
-        raise TargetError(msg)
+        raise TargetError(
+            f"There is no table {target} in the catalogs of this session: give the name that merge_into has"
+        )
     return table
 
 
@@ -163,6 +164,7 @@ def _commit_ts(moment: int | datetime.datetime) -> int:
     if isinstance(moment, int):
         return moment
     if moment.tzinfo is None:
-        msg = f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
-        raise OptionError(msg)
+        raise OptionError(
+            f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
+        )
     return of_time(moment)

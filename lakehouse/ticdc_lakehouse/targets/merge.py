@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, TimestampType
 
-from ticdc_lakehouse.common.errors import TargetError, UnexplainedChangeError
-from ticdc_lakehouse.common.verbatim import with_verbatim_sql
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.targets.apply_ddl import OldRows
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
@@ -32,15 +31,14 @@ from ticdc_lakehouse.targets.changelog import (
     time_property,
     with_time_as,
 )
+from ticdc_lakehouse.targets.column_types import common_type
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.merge_sessions import frame_in, shuffling
-from ticdc_lakehouse.targets.opening import in_own_session, open_target
-from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
+from ticdc_lakehouse.targets.opening import check_table, in_own_session, is_same, last_batch, open_target
+from ticdc_lakehouse.targets.sessions import frame_in, shuffling, with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
 from ticdc_source.errors import OptionError, SchemaError
 
@@ -53,17 +51,11 @@ _SOFT, _HARD = "soft", "hard"
 
 
 class OwnColumns(NamedTuple):
-    """The columns that a target has beside those of its table.
+    """The columns that a target has beside those of its table."""
 
-    Attributes:
-        sequence: the place of the last change of a row.
-        deleted: whether a row is deleted; None if deleted rows are removed.
-        committed_at: the time of a row's last commit; None if there is none.
-    """
-
-    sequence: str
-    deleted: str | None
-    committed_at: str | None
+    sequence: str  # the place of the last change of a row
+    deleted: str | None  # whether a row is deleted; None if deleted rows are removed
+    committed_at: str | None  # the time of a row's last commit
 
     @classmethod
     def named(cls, prefix: str, *, soft: bool, commit_time: bool) -> OwnColumns:
@@ -72,36 +64,24 @@ class OwnColumns(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> OwnColumns:
-        """Return those of a target with these properties."""
         soft, commit_time = properties.get(DELETES) == _SOFT, COMMIT_TIME in properties
         return cls.named(properties.get(PREFIX, "_"), soft=soft, commit_time=commit_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:
-    """What `merge_into` did.
+    """What `merge_into` did."""
 
-    Attributes:
-        target: the name of the target.
-        created: whether it was created.
-        added: the columns that were added.
-        widened: the columns whose type was widened.
-        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
-        images: how many keys the changes have.
-        rows: how many rows of the target were changed; None if the engine does not tell.
-        repeated: whether the rows were left as they are, because the target has this micro-batch already.
-        content: what the commit of the target records of this micro-batch; None if no commit does.
-    """
-
-    target: str
-    created: bool = False
-    added: tuple[str, ...] = ()
-    widened: tuple[str, ...] = ()
+    target: str  # the name of the target
+    created: bool = False  # whether it was created
+    added: tuple[str, ...] = ()  # the columns that were added
+    widened: tuple[str, ...] = ()  # the columns whose type was widened
+    # the columns that the target does not get yet: they have had only NULLs, which do not tell their type
     undecided: tuple[str, ...] = ()
-    images: int = 0
-    rows: int | None = None
-    repeated: bool = False
-    content: str | None = None
+    images: int = 0  # how many keys the changes have
+    rows: int | None = None  # how many rows of the target were changed; None if the engine does not tell
+    repeated: bool = False  # whether the rows were left as they are, because the target has this micro-batch already
+    content: str | None = None  # what the commit of the target records of this micro-batch; None if no commit does
 
 
 @with_verbatim_sql
@@ -229,8 +209,7 @@ def merge_changes(
     with target_of(read_changelog(changes), target, settings.format) as (changelog, opened):
         timed = with_time_as(changelog, opened, settings.time_as)
         if settings.deletes not in (None, _SOFT, _HARD):
-            msg = f"deletes={settings.deletes!r}: it must be 'soft' or 'hard'"
-            raise OptionError(msg)
+            raise OptionError(f"deletes={settings.deletes!r}: it must be 'soft' or 'hard'")
         policy = DestructiveDDL.of(on_destructive_ddl)
         return _Merge(
             changes=timed,
@@ -257,24 +236,15 @@ def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tup
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a merge will do to the columns of the target.
+    """What a merge will do to the columns of the target."""
 
-    Attributes:
-        columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
-        add: the columns to add; of a new table all.
-        widen: the columns to widen, with their new types.
-        own: those of them that the table does not have.
-        drop: the columns to drop before they are added with another type; the target has no rows then.
-    """
-
-    columns: Mapping[str, tuple[str, DataType]]
-    add: tuple[NewColumn, ...]
-    widen: tuple[tuple[str, DataType], ...]
+    columns: Mapping[str, tuple[str, DataType]]  # that it will have, by lower-case name: its own name, and the type
+    add: tuple[NewColumn, ...]  # of a new table all
+    widen: tuple[tuple[str, DataType], ...]  # with their new types
     own: OwnColumns
-    drop: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()  # before they are added with another type; the target has no rows then
 
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
-        """Return what the images do to the rows of the target."""
         return Upsert(
             images=images.frame,
             keys=self._names(images.keys),
@@ -287,7 +257,7 @@ class _Plan:
         )
 
     def rows(self, images: Images) -> DataFrame:
-        """Return the images as the rows of a target that has none."""
+        """The images as the rows of a target that has none."""
         own = {self.own.sequence: "seq"} | ({} if self.own.deleted is None else {self.own.deleted: "gone"})
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
@@ -298,12 +268,11 @@ class _Plan:
         return rows.withColumn(self.own.committed_at, committed_at(F.col(quoted(self.own.sequence))))
 
     def burial(self, images: Images) -> Upsert:
-        """Return what the images of deleted rows do to the table of tombstones."""
+        """What the images of deleted rows do to the table of tombstones."""
         gone = images.frame.where("gone")
         return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.own.sequence)
 
     def _names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return columns as the target calls them."""
         return tuple(self.columns[name.lower()][0] for name in names)
 
 
@@ -357,25 +326,21 @@ class _Merge:
 
     @cached_property
     def _prefix(self) -> str:
-        before, given = self._remembered.get(PREFIX), self.settings.column_prefix
-        if before is not None and given not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
-                f"column_prefix={given!r} was given. Leave column_prefix out, or give another target"
-            )
-            raise TargetError(msg)
-        return next((one for one in (before, given) if one is not None), "_")
+        return self._kept("column_prefix", PREFIX, self.settings.column_prefix, "_")
 
     @cached_property
     def _deletes(self) -> str:
-        before, given = self._remembered.get(DELETES), self.settings.deletes
+        return self._kept("deletes", DELETES, self.settings.deletes, _SOFT)
+
+    def _kept(self, argument: str, remembered_as: str, given: str | None, default: str) -> str:
+        """Return an argument that a target keeps from its first merge on."""
+        before = self._remembered.get(remembered_as)
         if before is not None and given not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={given!r} was given. "
-                "Leave deletes out, or give another target"
+            raise TargetError(
+                f"Cannot merge {self._what}: it was created with {argument}={before!r}, and {argument}={given!r} was "
+                f"given. Leave {argument} out, or give another target"
             )
-            raise TargetError(msg)
-        return before or given or _SOFT
+        return next((one for one in (before, given) if one is not None), default)
 
     @cached_property
     def _own(self) -> OwnColumns:
@@ -388,18 +353,18 @@ class _Merge:
             self.target,
             self._remembered if self._exists else None,
             self._events,
-            self.on_destructive_ddl,
+            self.changes,
+            policy=self.on_destructive_ddl,
+            doubts=self.doubts,
+            places=self._places,
             sequence=self._own.sequence,
             deleted=self._own.deleted,
             time_zone=self.settings.time_zone,
-            doubts=self.doubts,
-            places=self._places,
-            changes=self.changes,
         )
 
     def run(self) -> MergeReport:
         exists, remembered = self._exists, self._remembered
-        self.settings.layout.check(self.target.engine, self.target.name)
+        self.target.check_layout(self.settings.layout, self.target.name)
         if exists and not self._only_had_ddl:
             self.settings.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
@@ -501,36 +466,33 @@ class _Merge:
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the key columns, by the names in the changes."""
+        """The key columns, by the names in the changes."""
         old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
         wanted = self.settings.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:
-            msg = (
+            raise SchemaError(
                 f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
                 "one, give it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
                 "where keep it, other transformations may lose it.) A table without a key cannot be merged: write "
                 "its changes with append_log"
             )
-            raise SchemaError(msg)
         names = {field.name.lower(): field.name for field in self.changes.columns}
         names |= {name: name for name in old_rows.renamed_columns(names)}
         missing = [name for name in wanted if name.lower() not in names]
         if missing:
-            msg = (
+            raise SchemaError(
                 f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
                 f"{_names(self.changes)}). Read the column too, or give other keys"
             )
-            raise SchemaError(msg)
         is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
         if before is not None and is_other and not old_rows.is_emptied():
-            msg = (
+            raise UnexplainedChangeError(
                 f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
                 f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
                 "otherwise give keys"
             )
-            raise UnexplainedChangeError(msg)
         return tuple(names[name.lower()] for name in wanted)
 
     def _without_key(self, dropped_ts: int) -> str:
@@ -545,11 +507,10 @@ class _Merge:
         own = [name for name in self._own if name is not None]
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
-                msg = (
+                raise TargetError(
                     f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
                     "Give another column_prefix, for example column_prefix='_ticdc_'"
                 )
-                raise TargetError(msg)
         fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
         types = {**stored, self._own.sequence: images.frame.schema["seq"].dataType}
@@ -589,15 +550,13 @@ class _Merge:
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
         if missing:
-            msg = (
+            raise TargetError(
                 f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
                 "merge_into needs to order changes. Give a target that does not exist yet, or set column_prefix if "
                 "these columns have another prefix"
             )
-            raise TargetError(msg)
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
-        """Return the error for a column that does not take the values of the changes."""
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
         advice = f"{self.target.to_widen}; or " if wide is not None and self.target.to_widen else ""

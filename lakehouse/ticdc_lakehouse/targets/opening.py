@@ -1,72 +1,73 @@
-"""Open the target of a name: in Delta or Iceberg, in any catalog of the session, there already or not yet."""
+"""Open the target of a name, in any catalog of the session, there already or not yet; and writes that come again.
+
+The number of a micro-batch does not identify it: a stream whose checkpoint was restored uses the same number again for
+other changes. So a micro-batch is skipped only if its changes are those of the last commit; anything else is merged.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import run_sql
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
-from ticdc_lakehouse.targets.merge_sessions import own_session
-from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of
+from ticdc_lakehouse.targets.sessions import origin, own_session, run_sql
+from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
+from ticdc_source.errors import TiCDCSourceError
 
-ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
+ENGINES: dict[str, type[Target]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
 
 
 def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Target:
-    """Return the target of a name; the table need not exist yet.
+    """Return the target of a name, as SQL has it, or ``delta.`/path` ``; the table need not exist yet.
 
-    Args:
-        name: a name as SQL has it, or ``delta.`/path` `` for a Delta table without a catalog.
-        engine: `delta` or `iceberg`; None to ask the table, or the catalog of a table that does not exist.
+    Without an engine, the table says it or, if that does not exist, its catalog.
     """
     if engine is not None and engine not in ENGINES:
-        msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
-        raise TargetError(msg)
+        raise TargetError(f"format={engine!r}: it must be one of {', '.join(ENGINES)}")
     existing = existing_target(spark, name)
     if existing is not None:
         if engine in (None, existing.engine):
             return existing
-        msg = (
+        raise TargetError(
             f"The target {name} is in {existing.engine}, and format={engine!r} was given: leave it out, or give "
             "another name"
         )
-        raise TargetError(msg)
     engine = engine or _engine_of_catalog(spark, name)
     if engine is None:
-        msg = (
+        raise TargetError(
             f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
-            "Iceberg: give format='delta' or format='iceberg'"
+            f"Iceberg: give {' or '.join(f'format={one!r}' for one in ENGINES)}"
         )
-        raise TargetError(msg)
     return ENGINES[engine](spark, name)
 
 
 def existing_target(spark: SparkSession, name: str) -> Target | None:
-    """Return the target of a name if there is such a table; None if there is none."""
     check_name(name)
     schema = schema_of(spark, name)
+    place = (origin(spark), spark.catalog.currentCatalog(), name)  # a name may not have the catalog
     if schema is None:
-        REMEMBERED.put_engine(spark, name, None)
+        REMEMBERED.engines.pop(place, None)
         return None
-    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
+    provider = REMEMBERED.engines.get(place) or _provider_of(spark, name)
     if provider in ENGINES:
         if "." in name:  # a view of the session may hide the others
-            REMEMBERED.put_engine(spark, name, provider)
+            REMEMBERED.engines[place] = provider
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None
     what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
-    msg = (
+    raise TargetError(
         f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
         "another name, or write the changes with append_log"
     )
-    raise TargetError(msg)
 
 
 @contextmanager
@@ -77,7 +78,7 @@ def in_own_session(spark: SparkSession, opened: Callable[[SparkSession], Target]
         try:
             yield target
         finally:
-            target.refresh(spark)
+            target.renew(spark)
 
 
 def _provider_of(spark: SparkSession, name: str) -> str:
@@ -91,3 +92,87 @@ def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
         return "delta"
     kind = spark.conf.get(f"spark.sql.catalog.{catalog_of(spark, name)}", None)
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)
+
+
+def same_table(one: str, other: str) -> bool:
+    """Whether two texts name one table: TiDB compares names without case."""
+    return one.replace("`", "").lower() == other.replace("`", "").lower()
+
+
+def check_table(target: Target, before: str, now: str) -> None:
+    """Refuse the changes of one table in the target of another; a name that is not known is not compared."""
+    if not before or not now or same_table(before, now):
+        return
+    raise TargetError(
+        f"Cannot write {now} into {target.name}: it belongs to {before}. Give each table a target of its own; or, if "
+        f"{before} is called {now} now and the target has its rows, say so with ALTER TABLE {target.name} SET "
+        f"TBLPROPERTIES ('ticdc.table' = '{now}')"
+    )
+
+
+def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = None) -> CommitFacts | None:
+    """Return what the last commit of the writer recorded; None if there is none.
+
+    The target must have the micro-batch `after_batch` of this writer, or a later one; -1 for none, and None if that is
+    not known, so that the commits alone tell whether some are missing.
+    """
+    if facts.app_id is None or facts.batch_id is None:
+        return None
+    last = target.last_batch(facts.app_id)
+    if last is None:
+        return None
+    if after_batch is not None and last.number < after_batch:
+        ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
+        raise TargetError(
+            f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
+            "without the changes in between. Restore the newest version; or load the table again from a snapshot"
+        )
+    if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
+        raise TargetError(
+            f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
+            f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
+            "version; or give a new app_id, and read again from before the restored version (changes that come again "
+            "have no effect)"
+        )
+    return last.facts
+
+
+def is_same(last: CommitFacts | None, facts: CommitFacts) -> bool:
+    return last is not None and (last.batch_id, last.content) == (facts.batch_id, facts.content)
+
+
+Result = TypeVar("Result")
+
+# Delta's and Iceberg's errors of two writers that commit at once, and of a commit whose answer was lost. A repeated
+# write finds what it has committed by its number, so it is safe in each case.
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+    r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
+    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)"
+)
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another writer has committed at the same time, so that the same write may succeed now."""
+    return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
+
+
+def retried(
+    write: Callable[[], Result],
+    sleep: Callable[[float], object] = time.sleep,
+    *,
+    again: Callable[[Exception, float], bool] = lambda error, _: is_conflict(error),
+) -> Result:
+    """Write what is not written yet, and again after an error that may go away: four times, with longer pauses.
+
+    `again` says so of an error and the pause before the next attempt; by default, of a commit of another writer.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return write()
+        except Exception as error:  # each engine has its own
+            if not again(error, pause):
+                raise
+            sleep(pause)
+    return write()

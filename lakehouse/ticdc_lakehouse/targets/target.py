@@ -8,98 +8,71 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
-from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.common.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
-from ticdc_lakehouse.targets.merge_sessions import configured, origin
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.column_types import common_type
+from ticdc_lakehouse.targets.data_layout import DataLayout, check_not_laid_out_by
+from ticdc_lakehouse.targets.sessions import configured, origin, run_sql
 from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
 _Own = TypeVar("_Own", bound="Target")
-
-# What a commit records.
-RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
-CONTENT, ENDS = "ticdc.content", "ticdc.ends"
+_What = TypeVar("_What")
+_FACT = "ticdc."  # begins the names of what a commit records
+BATCH_ID = f"{_FACT}batch_id"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit records, so that a reader of the table finds it again.
+    """What a commit records, so that a reader of the table finds it again."""
 
-    Attributes:
-        resolved_ts: every change up to this commit-ts, itself included, is in the table; None if nobody knows it.
-        app_id: who writes: one name for each stream and target.
-        batch_id: the number of the micro-batch. A stream whose checkpoint was restored uses it again for other changes.
-        content: what the micro-batch has of the table: equal texts are the same changes.
-        ends: of a log, the largest offset of each topic partition that this writer has written, as JSON.
-    """
-
-    resolved_ts: int | None = None
-    app_id: str | None = None
-    batch_id: int | None = None
-    content: str | None = None
-    ends: str | None = None
+    resolved_ts: int | None = None  # every change up to this commit-ts, itself included, is in the table
+    app_id: str | None = None  # who writes: one name for each stream and target
+    batch_id: int | None = None  # the micro-batch; a stream whose checkpoint was restored uses its number again
+    content: str | None = None  # what the micro-batch has of the table: equal texts are the same changes
+    ends: str | None = None  # of a log: JSON of the largest offset that this writer has written, by topic partition
 
     @property
     def identity(self) -> str | None:
-        """What tells the micro-batch from others with its number; None if the commit says nothing of it."""
+        """What tells the micro-batch from others with its number; None if the commit does not say."""
         if self.content is not None or self.ends is None:
             return self.content
         return hashlib.sha256(self.ends.encode()).hexdigest()[:16]
 
     def as_properties(self) -> dict[str, str]:
-        """Return what is known, by the names under which it is recorded."""
-        named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
-                 ENDS: self.ends}  # fmt: skip
-        return {name: str(value) for name, value in named.items() if value is not None}
+        return {f"{_FACT}{name}": str(value) for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def of(properties: Mapping[str, object]) -> CommitFacts:
-        names = (APP_ID, CONTENT, ENDS, RESOLVED_TS, BATCH_ID)
-        texts = [None if properties.get(name) is None else str(properties[name]) for name in names]
-        app_id, content, ends = texts[:3]
-        resolved_ts, batch_id = (None if text is None else int(text) for text in texts[3:])
-        return CommitFacts(resolved_ts, app_id, batch_id, content, ends)
+        values = {one.name: properties.get(f"{_FACT}{one.name}") for one in fields(CommitFacts)}
+        recorded: dict[str, Any] = {name: str(value) for name, value in values.items() if value is not None}
+        recorded |= {name: int(recorded[name]) for name in ("resolved_ts", "batch_id") if name in recorded}
+        return CommitFacts(**recorded)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of a table.
-
-    Attributes:
-        version: Delta's version, or Iceberg's snapshot id.
-        facts: what `merge_into` recorded with it; nothing in commits of others.
-    """
+    """A commit of a table: Delta's version or Iceberg's snapshot id, and what `merge_into` recorded with it."""
 
     version: int
     facts: CommitFacts
 
 
 class LastBatch(NamedTuple):
-    """The last micro-batch of a writer whose rows a table has, and what was undone since.
+    """The last micro-batch of a writer whose rows a table has, and what was undone since."""
 
-    Attributes:
-        facts: what its commit recorded; None if the table has none of the writer's, or nobody knows which.
-        undone: the smallest number of a micro-batch that somebody has undone since, by a restore or a rollback; None if
-            there is none.
-    """
-
-    facts: CommitFacts | None
-    undone: int | None = None
+    facts: CommitFacts | None  # what its commit recorded; None if the table has none of the writer's that is known
+    undone: int | None = None  # the smallest number of a micro-batch that a restore or a rollback has undone since
 
     @property
     def number(self) -> int:
@@ -118,139 +91,85 @@ class NewColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert:
-    """Images of rows, one for each key: each changes the row with its key if its sequence is larger than the row's.
+    """Images of rows, one for each key: each changes the row with its key if its sequence is larger than the row's."""
 
-    Attributes:
-        images: the images: `k0`, `k1`, … are the keys, `c0`, … the other values, `seq` the sequence; `gone` says that
-            the row is gone, and `bare` that such an image has only its key.
-        keys: the columns of the keys, in the order of `k0`, …; NULL equals NULL.
-        values: the columns of the other values, in the order of `c0`, …. A bare image leaves them as they are.
-        committed_at: the column of the commit's time; None if there is none.
-        deleted: the column that says whether the row is gone; None if there is none.
-        removes: whether a row that is gone leaves the table, and is not added to it.
-        tombstones: the table with the sequences of deleted keys; images that are older than theirs change nothing.
-    """
-
+    # `k0`, `k1`, … are the keys, `c0`, … the other values, `seq` the sequence; `gone` says that the row is gone, and
+    # `bare` that such an image has only its key.
     images: DataFrame
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
+    keys: tuple[str, ...]  # the columns of `k0`, …; NULL equals NULL
+    values: tuple[str, ...]  # the columns of `c0`, …; a bare image leaves them as they are
     sequence: str
-    committed_at: str | None = None
-    deleted: str | None = None
-    removes: bool = False
-    tombstones: Target | None = None
+    committed_at: str | None = None  # the column of the commit's time
+    deleted: str | None = None  # the column that says whether the row is gone
+    removes: bool = False  # a row that is gone leaves the table, and is not added to it
+    tombstones: Target | None = None  # has the sequences of deleted keys: images that are older change nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a MERGE did.
+    """What a MERGE did."""
 
-    Attributes:
-        rows: how many rows it changed; None if the engine does not tell.
-        is_commit: whether it has made a commit: one that changes nothing may make none.
-    """
-
-    rows: int | None = None
-    is_commit: bool = False
+    rows: int | None = None  # how many it changed; None if the engine does not tell
+    is_commit: bool = False  # one that changes nothing may make no commit
 
 
-# What this process remembers of tables: their engine, and the micro-batch that it has committed last.
-_MOST_REMEMBERED = 10_000
-_lock = threading.Lock()
+_MOST_REMEMBERED = 10_000  # each query has a session of its own, and a process may run one after another
 
 
-class _RememberedBatch(NamedTuple):
-    """A micro-batch that this process has committed: the facts, and what names the version of the table after it."""
+class _Memory(dict[tuple[str, str, str], _What]):
+    """What it forgets is read again."""
 
-    facts: CommitFacts
-    version: str
+    def __setitem__(self, key: tuple[str, str, str], what: _What) -> None:
+        if key not in self and len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        super().__setitem__(key, what)
 
 
 class _Remembered:
-    """The last micro-batch that this process has committed: by the session, the table and the writer.
-
-    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
-    of the table are read.
-
-    It also remembers the engine of a table, until the table is missed.
-    """
+    """What this process remembers of tables: each call of merge_into opens its target anew."""
 
     def __init__(self) -> None:
-        self._batches: OrderedDict[tuple[str, str, str], _RememberedBatch] = OrderedDict()
-        self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
-
-    def engine(self, spark: SparkSession, table: str) -> str | None:
-        """Return the engine of a table; None if it is not known."""
-        with _lock:
-            return self._engines.get(_place(spark, table))
-
-    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
-        """Note the engine of a table; None if the table is not there."""
-        place = _place(spark, table)
-        with _lock:
-            self._engines.pop(place, None)
-            if engine is not None:
-                self._engines[place] = engine
-            while len(self._engines) > _MOST_REMEMBERED:
-                self._engines.popitem(last=False)
-
-    def take(self, spark: SparkSession, table: str, app_id: str) -> _RememberedBatch | None:
-        """Take out a writer's last micro-batch; None if it is not known."""
-        with _lock:
-            return self._batches.pop((origin(spark), table, app_id), None)
-
-    def put(self, spark: SparkSession, table: str, app_id: str, batch: _RememberedBatch) -> None:
-        """Note a writer's last micro-batch."""
-        with _lock:
-            self._batches[origin(spark), table, app_id] = batch
-            while len(self._batches) > _MOST_REMEMBERED:
-                self._batches.popitem(last=False)
+        # By session, table and writer, the last micro-batch that was committed here, and what names the version of the
+        # table after it. It is taken out before a micro-batch and put back after its commit: if anything fails in
+        # between, the commits of the table are read.
+        self.batches: _Memory[tuple[CommitFacts, str]] = _Memory()
+        # By session, catalog and table, the engine, until the table is missed.
+        self.engines: _Memory[str] = _Memory()
 
 
-def _place(spark: SparkSession, table: str) -> tuple[str, str, str]:
-    """Return what identifies a table: its name may not have the catalog."""
-    return origin(spark), spark.catalog.currentCatalog(), table
-
-
-# Like the sessions of merges it belongs to the process: each call of merge_into opens its target anew.
 REMEMBERED = _Remembered()
 
 
 class Target(ABC):
-    """A table that commits at once, or not at all. It need not exist yet.
+    """A table that commits at once, or not at all. It need not exist yet."""
 
-    Attributes:
-        engine: `delta` or `iceberg`.
-        opens_paths: whether a path names a table.
-        own_properties: those of a new table, for the engine's sake.
-        small_properties: those of a table with a commit a minute, whose old versions nobody needs.
-        session: settings of Spark that the engine needs when it starts.
-        packages: its Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
-        to_widen: what a user can do so that a column can be widened.
-        name: the name as SQL: `lake.shop.orders`, or the path of a Delta table.
-        time_as: how TIME is stored, which no engine has: `micros`, a bigint, or `text`.
-    """
-
-    engine: ClassVar[str]
-    opens_paths: ClassVar = False
-    own_properties: ClassVar[Mapping[str, str]] = {}
-    small_properties: ClassVar[Mapping[str, str]]
-    session: ClassVar[Mapping[str, str]]
-    packages: ClassVar[Mapping[str, str]]
-    to_widen: ClassVar = ""
+    engine: ClassVar[str]  # as Spark and users write it, such as `delta`
+    opens_paths: ClassVar = False  # whether a path names a table
+    clusters: ClassVar = False  # whether a table can have liquid clustering
+    partitions_by_transforms: ClassVar = False  # whether it can be partitioned by `days(c)` and the like
+    caches_tables: ClassVar = False  # whether the catalogs of sessions keep what a table was
+    own_properties: ClassVar[Mapping[str, str]] = {}  # of a new table, for the engine's sake
+    small_properties: ClassVar[Mapping[str, str]] = {}  # of a table with a commit a minute, whose past nobody needs
+    session: ClassVar[Mapping[str, str]]  # settings of Spark that the engine needs when it starts
+    packages: ClassVar[dict[str, str]]  # its Maven coordinates, by the releases of PySpark that it supports
+    to_widen: ClassVar = ""  # what a user can do so that a column can be widened
 
     def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
-        self.name = name
-        self.time_as = "micros"
+        self.name = name  # as SQL: `lake.shop.orders`, or the path of a Delta table
+        self.time_as = "micros"  # how TIME is stored, which no engine has: `micros`, a bigint, or `text`
         self._schema = schema  # what was read, until this object changes it
         self._opened_deleted_keys = False
         self._is_own = False  # whether this process has made its last version
         self._properties: dict[str, str] | None = None
 
-    @abstractmethod
-    def renew(self) -> None:
-        """Forget what the catalog of the session has kept of the table."""
+    @classmethod
+    def check_layout(cls, layout: DataLayout, what: str) -> None:
+        """Refuse a layout that the engine lacks."""
+        layout.check(cls.engine.title(), what, clusters=cls.clusters, transforms=cls.partitions_by_transforms)
+
+    def renew(self, spark: SparkSession | None = None) -> None:  # noqa: B027 (most sessions see what others write)
+        """Forget what the catalog of a session, its own by default, has kept of the table and of its deleted keys."""
 
     def exists(self) -> bool:
         self._schema = self._schema or schema_of(self.spark, self.name)
@@ -267,14 +186,14 @@ class Target(ABC):
         return run_sql(spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
 
     def deleted_keys(self: _Own) -> _Own:  # noqa: PYI019 (Python 3.10 has no Self)
-        """Return the table with the keys that hard deletes removed; it need not exist."""
+        """The table with the keys that hard deletes removed; it need not exist."""
         self._opened_deleted_keys = True
         keys = type(self)(self.spark, deleted_keys_of(self.name))
         keys.renew()
         return keys
 
     def columns(self) -> dict[str, DataType]:
-        """Return the types of the columns by name, in the table's order."""
+        """The types of the columns by name, in the table's order."""
         self._schema = self._schema or self.frame().schema
         return {field.name: field.dataType for field in self._schema}
 
@@ -285,18 +204,16 @@ class Target(ABC):
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        """Return the type in which the engine keeps values of a type."""
+        """The type in which the engine keeps values of a type."""
         time = StringType() if self.time_as == "text" else LongType()
         return time if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(
         self, columns: Sequence[NewColumn], properties: Mapping[str, str], *, layout: str = "", replaces: bool = False
     ) -> None:
-        """Create the table, and its namespace if that is missing.
+        """Create the table, and its namespace if that is missing; `layout` is a clause of SQL.
 
-        Args:
-            layout: the clause of SQL with its layout.
-            replaces: whether it takes the place of a table that is there, and has no columns yet.
+        If it `replaces` a table, that one has no columns yet.
         """
         check_session_catalog(self.spark, self.name)
         parts = parts_of(self.name)
@@ -314,12 +231,11 @@ class Target(ABC):
                 raise TargetError(not_opened(self.name, "its folder holds files that are no Delta table")) from None
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
-            msg = (
+            raise TargetError(
                 f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
                 f"{self.engine.title()}'s package, extension and catalog: see 'Tables in Delta and Iceberg' in the "
                 "documentation"
-            )
-            raise TargetError(msg) from None
+            ) from None
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""
@@ -330,15 +246,10 @@ class Target(ABC):
         self.alter(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
 
     def check_drop(self, names: Sequence[str]) -> None:
-        """Refuse to drop columns, before anything is written.
-
-        Raises:
-            TargetError: the table is laid out by one of them, or cannot drop columns.
-        """
+        """Refuse to drop columns by which the table is laid out, before anything is written."""
         check_not_laid_out_by(names, self.name, self.properties())
 
     def drop_columns(self, names: Sequence[str]) -> None:
-        """Drop columns with their values; `check_drop` has allowed it."""
         self.alter(f"ALTER TABLE {self.name} DROP COLUMNS ({', '.join(map(quoted, names))})")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
@@ -385,37 +296,26 @@ class Target(ABC):
             return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
 
     def last_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that are still known; None if there is none."""
-        last = REMEMBERED.take(self.spark, self.name, app_id)
-        if last is not None and last.version == self.version():
+        facts, version = REMEMBERED.batches.pop((origin(self.spark), self.name, app_id), (None, None))
+        if facts is not None and version == self.version():
             self._is_own = True
-            return LastBatch(last.facts)
+            return LastBatch(facts)
         return self.recorded_batch(app_id)
 
     @staticmethod
     def folder_catalog(_catalog: str, _folder: str) -> dict[str, str]:
-        """Return the settings of the catalog that tables in a folder need; none if they have none."""
+        """The settings of the catalog that tables in a folder need."""
         return {}
 
     def check_new(self, column: str, type_: DataType, given: Mapping[str, str]) -> None:  # noqa: B027 (most take all)
-        """Refuse a new column that the table cannot have.
-
-        Args:
-            given: the properties of a table that is still to be created.
-
-        Raises:
-            TargetError: the table cannot have the type.
-        """
+        """Refuse a new column that the table cannot have; `given` are the properties of one that is to be created."""
 
     @abstractmethod
     def can_widen(self, old: DataType, new: DataType) -> bool:
-        """Return whether a column with rows can change its type so."""
+        """Whether a column with rows can change its type so."""
 
     def widened(self, old: DataType, new: DataType) -> DataType | None:
-        """Return the type that a column has to get so that it holds the values of both types, `old` if it does already.
-
-        None if there is no such type, or the engine cannot widen the column to it.
-        """
+        """The type that a column must get to hold the values of both types; None if the engine cannot widen it so."""
         wide = common_type(old, new)
         return wide if wide is not None and (wide == old or self.can_widen(old, wide)) else None
 
@@ -442,22 +342,14 @@ class Target(ABC):
         return [commit for commit, is_in_effect in self.history() if undone or is_in_effect]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
         return last_of(self.history(), app_id)
 
-    @abstractmethod
     def undone(self) -> list[CommitFacts]:
-        """Return what the commits recorded that somebody has undone, if the properties do not know that they are.
-
-        That is so from a rollback in Iceberg until the next commit.
-        """
-
-    @abstractmethod
-    def refresh(self, spark: SparkSession) -> None:
-        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+        """What the commits recorded that somebody has undone, unless that has put the properties back too."""
+        return []
 
     def version(self) -> str | None:
-        """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
+        """What names the version of the table now, without a job of Spark; None if nobody tells it."""
         if getattr(self.spark, "_jsparkSession", None) is None:  # Spark Connect
             return None
         try:
@@ -465,12 +357,12 @@ class Target(ABC):
         except Exception:  # noqa: BLE001 (of another release of the engine: the commits are read then)
             return None
 
-    @abstractmethod
     def version_of_engine(self) -> str | None:
-        """Return what the engine itself calls the version of the table now."""
+        """What the engine itself calls the version of the table now."""
+        return None
 
     def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
-        """Return whether a version is that of a commit with facts, and nobody else has committed since another one."""
+        """Whether a version is that of a commit with facts, and nobody else has committed since another one."""
         return False
 
     @contextmanager
@@ -486,11 +378,11 @@ class Target(ABC):
             return
         with suppress(Exception):  # it is committed, whatever the engine says now
             if self.follows(version, before, facts):
-                REMEMBERED.put(self.spark, self.name, facts.app_id, _RememberedBatch(facts, version))
+                REMEMBERED.batches[origin(self.spark), self.name, facts.app_id] = facts, version
 
     @abstractmethod
     def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
-        """Return what a MERGE did, by its answer and by what its commit records."""
+        """What a MERGE did, by its answer and by what its commit records."""
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
@@ -500,7 +392,7 @@ class Target(ABC):
 
     @abstractmethod
     def recording(self, facts: CommitFacts) -> dict[str, str]:
-        """Return the settings of the session with which a commit records facts."""
+        """The settings of the session with which a commit records facts."""
 
 
 # Delta says the last also of a folder with no table: CREATE takes an empty one, and refuses one with files.
@@ -508,7 +400,6 @@ _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_F
 
 
 def schema_of(spark: SparkSession, name: str) -> StructType | None:
-    """Return the schema of a table; None if there is none of this name."""
     try:
         return spark.table(name).schema
     except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
@@ -540,7 +431,6 @@ def _view(frame: DataFrame) -> Iterator[str]:
 
 
 def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | None:
-    """Return the last micro-batch of a writer in a history (`Target.history`)."""
     undone: int | None = None
     for commit, is_in_effect in history:
         number = commit.facts.batch_id
@@ -556,7 +446,6 @@ def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | 
 
 
 def text_in_sql(text: str) -> str:
-    """Return a text as Spark SQL writes it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -565,7 +454,6 @@ def _settings_in_sql(properties: Mapping[str, str]) -> str:
 
 
 def _definition(column: NewColumn) -> str:
-    """Return a column as `CREATE TABLE` and `ADD COLUMNS` have it."""
     comment = "" if column.comment is None else f" COMMENT {text_in_sql(column.comment)}"
     return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
 
@@ -575,7 +463,7 @@ def _merge_in_sql(target: str, view: str, upsert: Upsert) -> str:
 
 
 def _source(view: str, upsert: Upsert) -> str:
-    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
+    """The source of the MERGE: the images that are not older than the tombstone of their key."""
     if upsert.tombstones is None:
         return view
     # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
@@ -586,7 +474,7 @@ def _source(view: str, upsert: Upsert) -> str:
 
 
 def _clauses(upsert: Upsert) -> str:
-    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
+    """The clauses of the MERGE: only what is newer than the row of the target changes it."""
     keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
     values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
     own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})

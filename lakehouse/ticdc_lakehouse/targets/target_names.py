@@ -6,7 +6,7 @@ import re
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -26,31 +26,29 @@ def parts_of(name: str) -> list[str]:
 
 
 def bare(part: str) -> str:
-    """Return a part of a name without its quotes."""
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
 def check_name(name: str) -> None:
     """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse."""
     if not _NAME.fullmatch(name):
-        msg = (
+        raise TargetError(
             f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
             "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
         )
-        raise TargetError(msg)
     parts = [bare(part) for part in parts_of(name)]
     if is_path(name):
         if not _ABSOLUTE.match(parts[1]):
-            msg = f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
-            raise TargetError(msg)
+            raise TargetError(
+                f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
+            )
         return
     wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
     if wrong is not None:
-        msg = (
+        raise TargetError(
             f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
             "warehouse. Give a name without slashes, colons and control characters"
         )
-        raise TargetError(msg)
 
 
 def catalog_of(spark: SparkSession, name: str) -> str:
@@ -66,15 +64,13 @@ def check_session_catalog(spark: SparkSession, name: str) -> None:
     if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
         return
     if catalog_of(spark, name) == _SESSION_CATALOG:
-        msg = (
+        raise TargetError(
             f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
             "only. Give such a name"
         )
-        raise TargetError(msg)
 
 
 def deleted_keys_of(target: str) -> str:
-    """Return the name of the table with the keys that hard deletes removed from a target."""
     return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
 
 

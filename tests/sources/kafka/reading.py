@@ -1,16 +1,13 @@
 """Reads of one range, and what tests of a real broker and of stand-ins share."""
 
-from collections.abc import Generator, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Generator
 from typing import Any
 
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.client import BrokerFacts, PartitionReader, Topic
-from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 
 # Seconds: what hangs, or is tried in vain, takes longer; what goes on, on a busy machine too, does not.
 DEADLINE = 30
@@ -22,38 +19,12 @@ def fetch(offset_range: OffsetRange, client: ClientSettings, **settings: Any) ->
         yield from fetcher.fetch(offset_range)
 
 
-class StandIn:
-    """A `Client` that answers nothing: tests override what they ask."""
+class StandIn(NetworkClient):
+    """A client that is connected to nothing: tests override what they ask."""
 
-    servers, library = "b:1", "stub"
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
-
-    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        raise NotImplementedError
-
-    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        raise NotImplementedError
-
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        raise NotImplementedError
-
-    def topic_ids_at_leaders(
-        self, topic_partitions: Iterable[TopicPartition], patience: Patience
-    ) -> dict[TopicPartition, str]:
-        raise NotImplementedError
-
-    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> PartitionReader:
-        raise NotImplementedError
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        raise NotImplementedError
-
-    def brokers(self, patience: Patience) -> BrokerFacts:
-        raise NotImplementedError
-
-    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        raise NotImplementedError
+    def __init__(self) -> None:
+        self.servers, self.library = "b:1", "stub"
+        self.topic_ids, self.leader_epochs = {}, {}
 
     def close(self) -> None:
         """Nothing to close."""

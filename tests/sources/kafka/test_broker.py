@@ -27,14 +27,13 @@ from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.load import batch_options, infer_schema, stream_options
+from ticdc_source.planning.load import batch_options, load_schema, stream_options
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
-from ticdc_source.sources.kafka.batches.record_batches import record_batches
 from ticdc_source.sources.kafka.kafka_python import slicing
+from ticdc_source.sources.kafka.record_batches import record_batches
+from ticdc_source.spark.readers import TiCDCReader, new_stream_reader
 from ticdc_source.spark.schema import to_spark
-from ticdc_source.spark.source import TiCDCReader
-from ticdc_source.spark.stream import new_stream_reader
 
 pytestmark = pytest.mark.broker
 
@@ -665,7 +664,7 @@ def test_a_topic_that_is_recreated_between_planning_and_reading(
 
     write(3)
     given = {"kafka.bootstrap.servers": servers, "subscribe": name}
-    schema = to_spark(infer_schema(given))
+    schema = to_spark(load_schema(given))
     reader: DataSourceReader | DataSourceStreamReader
     if is_stream:
         reader = new_stream_reader(schema, stream_options(given))

@@ -21,7 +21,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.client import UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
@@ -84,6 +84,7 @@ class StubClient(StandIn):
     """A client whose consumer and log bounds are given."""
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
+        super().__init__()
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
         self.lookups = 0
         self.ids: list[str] = []  # of any topic, at one look after the other
@@ -267,7 +268,7 @@ class Unreachable(StubClient):
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:  # noqa: ARG002
         patience.failed("b:1", Cause("ECONNREFUSED"))
-        raise patience.error()
+        raise KafkaUnavailableError
 
 
 def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +315,7 @@ class Flapping(StubClient):
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         found = super().offsets(times, patience)
         if self.lookups % 3 == 1:  # then the two of the next bounds are answered
-            raise patience.error()
+            raise KafkaUnavailableError
         return found
 
 

@@ -17,7 +17,7 @@ from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.kafka.client import Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
@@ -29,6 +29,7 @@ class StubClients(StandIn):
     """Makes clients that fail with the given errors, one after the other, and then answer."""
 
     def __init__(self, *errors: Exception) -> None:
+        super().__init__()
         self.errors = list(errors)
         self.made = self.closed = 0
 

@@ -34,10 +34,10 @@ from tests.support.seeds import each_seed
 from ticdc_source.errors import DecodeError
 from ticdc_source.pipeline.read import read
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches import cut as cutting
-from ticdc_source.sources.kafka.batches.cut import chunks_of
-from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
+from ticdc_source.sources.kafka import cut as cutting
+from ticdc_source.sources.kafka.cut import chunks_of
 from ticdc_source.sources.kafka.kafka_python.slicing import Slice, SliceLimits
+from ticdc_source.sources.kafka.record_batches import Fetched, record_batches
 
 TOPIC_PARTITION = TopicPartition("t", 3)
 END = 1 << 63  # of a range without an end
@@ -211,7 +211,7 @@ def test_compressed_batches(codec: str, seed: int) -> None:
     expected, _, _ = general(b"".join(plain), start)
     data = b"".join(changed(batch, codec=codec) for batch in plain)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ticdc_source.sources.kafka.batches.cut._PIECE", rng.choice([1, 100, 5_000, 1 << 20]))
+        patch.setattr("ticdc_source.sources.kafka.cut._PIECE", rng.choice([1, 100, 5_000, 1 << 20]))
         rows, _, error = cut(data, start, some_limits(rng))
     assert error is None
     assert rows == expected

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +14,9 @@ import pytest
 
 from tests.support.captured import load, make_options
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiCDCSourceError
-from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.sources.registries.lookup import schema_text
+from ticdc_source.options.logins import RegistrySettings
+from ticdc_source.sources.http_requests import NotAnsweredError, Times, fetch
+from ticdc_source.sources.schema_registry import schema_text
 
 SCHEMA = '{"type":"record","name":"t","namespace":"default.d","fields":[]}'
 FOUND = 200, json.dumps({"schema": SCHEMA}).encode()
@@ -207,3 +209,21 @@ def test_a_missing_schema_is_a_bad_record() -> None:
 
     assert [row["_corrupt_record"] is None for row in rows] == [False, True, True, True]
     assert "schema 39321 is not in the schema registry" in rows[0]["_corrupt_record"]
+
+
+def test_addresses_that_do_not_answer_share_the_time_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with many dead addresses is an error in time: each attempt to connect gets what is left."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{number}", 80)) for number in range(1, 9)]
+    waits: list[float] = []
+
+    def dead(_address: object, timeout: float, _source: object) -> socket.socket:
+        waits.append(timeout)
+        time.sleep(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_named: found)
+    monkeypatch.setattr(socket, "create_connection", dead)
+    with pytest.raises(NotAnsweredError, match="no answer"):
+        fetch(urllib.request.Request("http://registry/schemas"), Times(0.2, 1, 0.5), proxies={})
+
+    assert len(waits) == 3

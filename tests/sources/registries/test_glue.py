@@ -11,8 +11,8 @@ from moto.server import ThreadedMotoServer
 
 from tests.support.captured import make_options
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
-from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.sources.registries.lookup import schema_text
+from ticdc_source.options.logins import RegistrySettings
+from ticdc_source.sources.schema_registry import schema_text
 
 SCHEMA = json.dumps({"type": "record", "name": "t", "namespace": "default.d", "fields": []})
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")

@@ -13,14 +13,14 @@ from fsspec.implementations.local import LocalFileSystem
 from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, stream_options
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch, stream_options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
-from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
 from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, sampled
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
+from ticdc_source.sources.storage.source import FileFetcher
 from ticdc_source.sources.stream_offsets import StreamLimits
 
 # Most folders of these tests need no `metadata`.
@@ -386,7 +386,7 @@ def test_options_of_topics_are_refused(sink: Sink, given: dict[str, str], reason
     sink.data(f"s/t/{OLD}", 1)
 
     with pytest.raises(OptionError) as caught:
-        infer_schema({"path": str(sink.folder), **given})
+        load_schema({"path": str(sink.folder), **given})
 
     assert reason in str(caught.value)
 
@@ -395,7 +395,7 @@ def test_a_protocol_of_files_is_refused_for_topics() -> None:
     """The error says which option is meant."""
     topic = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "protocol": "csv"}
 
-    for check in (batch_options, stream_options, infer_schema):
+    for check in (batch_options, stream_options, load_schema):
         with pytest.raises(
             OptionError, match="protocol=csv comes in files of a storage sink, and in no topic: set 'path'"
         ):
@@ -419,7 +419,7 @@ def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
 def test_a_url_without_its_scheme_shows_no_secret(location: str) -> None:
     """Fsspec takes what is before the first `://` for a scheme, and says it."""
     with pytest.raises(TiCDCSourceError, match="bucket/feed") as caught:
-        infer_schema({"path": location})
+        load_schema({"path": location})
 
     assert SECRET not in str(caught.value)
 
@@ -432,7 +432,7 @@ def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
     reason = r"has the file (one|two)/metadata: the folder of a changefeed is in it"
 
     with pytest.raises(OptionError, match=reason):
-        infer_schema({"path": str(sink.folder)})
+        load_schema({"path": str(sink.folder)})
     with pytest.raises(OptionError, match=reason):
         planner(sink).initial()
 
@@ -457,7 +457,7 @@ def test_files_without_wanted_rows_have_no_schema(
         (sink.folder / f"s/t/{OLD}/CDC000001.json").unlink()
 
     with pytest.raises(TiCDCSourceError, match=reason):
-        infer_schema({"path": str(sink.folder), **({} if tables is None else {"tables": tables})})
+        load_schema({"path": str(sink.folder), **({} if tables is None else {"tables": tables})})
 
 
 def test_a_changefeed_that_has_just_begun_is_no_wrong_folder(sink: Sink) -> None:
@@ -465,7 +465,8 @@ def test_a_changefeed_that_has_just_begun_is_no_wrong_folder(sink: Sink) -> None
     sink.put("metadata", '{"checkpoint-ts": 0}')
     given = {"path": str(sink.folder), "outputFormat": "event"}
 
-    assert not plan_batch(infer_schema(given), batch_options(given)).partitions
+    (nothing,) = plan_batch(load_schema(given), batch_options(given))
+    assert not nothing.ranges
     planner(sink).initial()
 
 
@@ -478,9 +479,9 @@ def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: st
     reason = rf"'path' {re.escape(given['path'])} has no file of a changefeed\. {there}Give the folder"
 
     with pytest.raises(OptionError, match=reason):
-        plan_batch(infer_schema(given), batch_options(given))
+        plan_batch(load_schema(given), batch_options(given))
     with pytest.raises(OptionError, match=reason):
-        infer_schema({"path": given["path"]})
+        load_schema({"path": given["path"]})
     with pytest.warns(UserWarning, match=reason):
         planner(Sink(sink.folder / below)).initial()
 

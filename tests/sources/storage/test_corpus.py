@@ -18,7 +18,7 @@ from tests.support.truth import tables_with_rows, true_rows
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import fetch_settings, record_source
-from ticdc_source.planning.load import batch_options, infer_schema, plan_batch
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
 
 MORE = pytest.mark.slow("the same with other paths or settings")
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
@@ -26,12 +26,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 def read_files(path: Path, **options: str) -> pa.Table:
     given = {"path": str(path), **{name.replace("__", "."): value for name, value in options.items()}}
-    parsed, schema = batch_options(given), infer_schema(given)
-    plan = plan_batch(schema, parsed)
-    spec = read_spec(schema, parsed, plan.context, plan.scope)
-    state, settings = ReadState.of(spec), fetch_settings(parsed, plan.context.protocol)
-    fetcher = record_source(parsed).fetcher(settings, protocol=plan.context.protocol)
-    batches = [batch for piece in plan.partitions for each in piece for batch in read(fetcher.fetch(each), spec, state)]
+    parsed, schema = batch_options(given), load_schema(given)
+    parts = plan_batch(schema, parsed)
+    context = parts[0].context
+    spec = read_spec(schema, parsed, context, parts[0].scope)
+    state, settings = ReadState.of(spec), fetch_settings(parsed, context.protocol)
+    fetcher = record_source(parsed).fetcher(settings, protocol=context.protocol)
+    batches = [batch for part in parts for each in part.ranges for batch in read(fetcher.fetch(each), spec, state)]
     return pa.Table.from_batches(batches, schema)
 
 

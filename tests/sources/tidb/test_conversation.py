@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.planning.test_frame_sample import decoded
-from tests.tidb.conversation import END, Conversation, error_packet, packet_of, replayed, row_of
+from tests.tidb.conversation import END, Conversation, error_packet, packet_of, renumbered, replayed, row_of
 from tests.tidb.record import PATH, ROWS, ROWS_PER_RANGE, TABLE
 from tests.tidb.snapshots import address, partitions_of, planned, rows_of
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
@@ -22,7 +22,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.record_frames import RECORD, survey
 from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.planning.load import stream_options
-from ticdc_source.sources.tidb import client, fetch
+from ticdc_source.sources.tidb import client, source
 
 FIRST = ["_change_type", "_commit_version", "_commit_timestamp", "_sequence"]
 
@@ -86,7 +86,7 @@ def test_records_of_rows_are_decoded_like_rows(conversation: Conversation, proto
     assert [str(name) for name in found.schemas] == [TABLE]
     assert found.ddl_records.num_rows == 0
     assert set(map(tuple, records["_tables"].to_pylist())) == {(TABLE,)}
-    assert records["_partition"].to_pylist().count(fetch.DEFINITION) == 1
+    assert records["_partition"].to_pylist().count(source.DEFINITION) == 1
     assert set(records["_partitions"].to_pylist()) == {0}
     assert records["_commit_version"].unique().to_pylist() == [None, conversation.facts["at"]]
 
@@ -103,7 +103,7 @@ def test_a_connection_that_is_cut_loses_and_repeats_no_row(
 ) -> None:
     """A range is read on, in a new session, behind the rows that came."""
     monkeypatch.setattr(client, "_PAUSE_S", 0)
-    monkeypatch.setattr(fetch, "_BLOCK", 1000)
+    monkeypatch.setattr(source, "_BLOCK", 1000)
     select = next(sql for sql in conversation.answers if sql.startswith("SELECT t.") and "LIMIT" not in sql)
     answers = _ReadOn(conversation.answers)
     with replayed(replace(conversation, answers=answers), {select: cuts}) as port:
@@ -134,7 +134,7 @@ def _without_rows(answer: bytes, count: int) -> bytes:
         packets.append(answer[at : at + size])
         at += size
     columns = next(number for number, packet in enumerate(packets) if packet[4] == 0xFE and len(packet) < 13)
-    return b"".join(packets[: columns + 1] + packets[columns + 1 + count :])
+    return renumbered(b"".join(packets[: columns + 1] + packets[columns + 1 + count :]))
 
 
 class _Heard(dict[str, bytes]):
@@ -153,12 +153,12 @@ def test_planning_goes_on_in_a_new_session(conversation: Conversation, monkeypat
     """If the connection is lost at each question of the driver, it asks again, in a session of the same moment."""
     monkeypatch.setattr(client, "_PAUSE_S", 0)
     with replayed(conversation) as port:
-        ranges = planned(given_for(conversation, port))[1].partitions
+        ranges = planned(given_for(conversation, port))[1]
     answers = _Heard(conversation.answers)
     questions = [sql for sql in answers if not sql.startswith(("SET NAMES", "SET tidb_enable"))]
 
     with replayed(replace(conversation, answers=answers), {sql: [0] for sql in questions}) as port:
-        assert planned(given_for(conversation, port))[1].partitions == ranges
+        assert planned(given_for(conversation, port))[1] == ranges
 
     sessions = "\n".join(answers.said).split("SET NAMES utf8mb4\n")[1:]
     whole = re.compile(
@@ -201,7 +201,7 @@ def test_a_reader_may_be_slow(conversation: Conversation) -> None:
     """The server waits while more rows than the sockets hold are read with pauses, and none is lost."""
     sql, rows = "SELECT large", [row_of(bytes([number]) * 100_000) for number in range(250)]
     count = next(answer for question, answer in conversation.answers.items() if "COUNT" in question)
-    answer = _without_rows(count, 1)[: -len(END)] + b"".join(map(packet_of, rows)) + END
+    answer = renumbered(_without_rows(count, 1)[: -len(END)] + b"".join(map(packet_of, rows)) + END)
     found: list[bytes] = []
 
     with (
@@ -243,7 +243,7 @@ def test_errors_of_tidb_say_what_to_do(
 def test_an_error_in_the_middle_of_a_result_is_an_error(conversation: Conversation) -> None:
     """Rows come first, and then an error in place of the end: the read fails."""
     answers = {
-        sql: answer[:-9] + error_packet(3024, "maximum statement execution time exceeded")
+        sql: renumbered(answer[:-9] + error_packet(3024, "maximum statement execution time exceeded"))
         if sql.startswith("SELECT t.") and "LIMIT" not in sql
         else answer
         for sql, answer in conversation.answers.items()
@@ -331,11 +331,10 @@ def test_the_private_names_of_pymysql_are_there() -> None:
 
     first, after = client._SUPPORTED
     assert first <= pymysql.VERSION[:2] < after
-    assert callable(Connection._create_ssl_ctx)
     result = MySQLResult(None)
     assert (result.unbuffered_active, result.connection) == (False, None)
     connection = Connection(defer_connect=True, user="root")
-    assert {"_result", "_read_timeout", "decoders"} <= set(vars(connection))
+    assert {"_result", "_read_timeout", "_ssl_required", "decoders", "ssl"} <= set(vars(connection))
     assert connection._rfile is None
 
 

@@ -22,9 +22,8 @@ from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, 
 from ticdc_source.options.options import Options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.tidb.client import Session
-from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import SnapshotProgress
-from ticdc_source.sources.tidb.source import SnapshotSource
+from ticdc_source.sources.tidb.source import RowRange, SnapshotSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,9 +226,9 @@ def test_a_range_is_scanned_and_not_sorted(tidb: TiDB, sql: TextSession) -> None
     values = ", ".join(f"('t{one % 5}', {one}, 1)" for one in range(100))
     sql.run(f"INSERT INTO snaps.scanned VALUES {values}")  # noqa: S608 (a test's own)
 
-    _, plan = planned(read(tidb, "snaps.scanned", sql.tso(), snapshot_rowsPerRange="13"))
+    _, parts = planned(read(tidb, "snaps.scanned", sql.tso(), snapshot_rowsPerRange="13"))
 
-    ranges = [each for piece in plan.partitions for each in piece if isinstance(each, RowRange)]
+    ranges = [each for part in parts for each in part.ranges if isinstance(each, RowRange)]
     assert len(ranges) == 8
     for query in ranges:
         steps = " ".join(str(cell) for row in sql.rows(f"EXPLAIN {query.sql}") for cell in row)

@@ -16,7 +16,7 @@ if any(os.path.exists(os.path.join(folder, "pyspark", "__init__.py")) for folder
     sys.path[:] = outside
 
 if "pyspark.daemon" in sys.orig_argv:
-    for module in ("pyspark.worker", "ticdc_source.spark.source", "ticdc_source.spark.stream"):
+    for module in ("pyspark.worker", "ticdc_source.spark.source", "ticdc_source.spark.readers"):
         importlib.import_module(module)
     if sys.orig_argv[-1].startswith("pyspark.sql.worker."):
         importlib.import_module(sys.orig_argv[-1])

@@ -7,17 +7,14 @@ ids (docs/wire.md, item 50). The two differ after DDL with FIRST or AFTER. Messa
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timezone
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.wire import Settings, text_bytes
-from ticdc_source.protocols.checksums import CORRUPTED, mismatch, summed
+from ticdc_source.protocols.checksums import mismatch, row_checksum
 from ticdc_source.protocols.images import Row
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
@@ -25,80 +22,36 @@ from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
 _2_64 = 1 << 64
 _TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
 _DDL_HINT = " If FIRST or AFTER has moved a column, set tableDDL to a CREATE TABLE that has all of these columns."
-_BAD_CELL = (ValueError, TypeError, KeyError, ArithmeticError, struct.error, RecursionError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChecksumRow:
-    """A row with the field of the checksum.
+def wrong_checksum(
+    columns: Sequence[Column], row: Row, expected: int, declared: Sequence[str], settings: Settings
+) -> str | None:
+    """Return what is wrong with the checksum of a row.
 
-    Attributes:
-        is_corrupted: whether TiCDC found that the row does not match it.
+    Args:
+        declared: the names of columns in lower case, in the order of `tableDDL`; empty without one.
+
+    Raises:
+        ValueError and others: a value cannot be summed, or stands for several values.
     """
-
-    event: int
-    columns: Sequence[Column]
-    row: Row
-    expected: int | None
-    is_corrupted: bool
-
-
-def verify_checksums(
-    rows: Sequence[ChecksumRow], declared: Sequence[str], settings: Settings
-) -> tuple[dict[int, str], int]:
-    """Verify the checksums of rows of one table.
-
-    Returns:
-        The reason for each event whose row is wrong, and the number of rows verified. A row that TiCDC marked as
-        corrupted counts as verified. Not verified are rows with a value that cannot be summed: casting reports it, or
-        it stands for several values.
-    """
-    wrong: dict[int, str] = {}
-    verified = 0
-    for row in rows:
-        if row.is_corrupted:
-            wrong[row.event] = CORRUPTED
-            verified += 1
-            continue
-        order = _declared_order(row, declared)
-        parts = None if row.expected is None else _parts(row, order, settings)
-        if parts is None:
-            continue
-        verified += 1
-        computed = crc32(b"".join(parts))
-        if computed != row.expected:
-            has_timestamp = any(column.type is not None and column.type.name == "timestamp" for column in row.columns)
-            hints = _TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else ""
-            hints += "" if order is not None else _DDL_HINT
-            reason = mismatch("the row", row.expected or 0, computed)
-            wrong[row.event] = f"{reason}.{hints}".removesuffix(".")
-    return wrong, verified
-
-
-def _declared_order(row: ChecksumRow, declared: Sequence[str]) -> list[int] | None:
-    """Return the columns in the order of the table; None if `tableDDL` does not have them all."""
     places = {name: place for place, name in enumerate(declared)}
-    names = [column.name.lower() for column in row.columns]
-    if not places.keys() >= set(names):
+    is_declared = places.keys() >= {column.name.lower() for column in columns}
+    ordered = sorted(columns, key=lambda column: places[column.name.lower()]) if is_declared else columns
+    types = [(column.name, column.type) for column in ordered if column.type is not None]
+    computed = row_checksum((type_, _value(row[name], type_, settings)) for name, type_ in types)
+    if computed == expected:
         return None
-    return sorted(range(len(names)), key=lambda column: places[names[column]])
-
-
-def _parts(row: ChecksumRow, order: Sequence[int] | None, settings: Settings) -> list[bytes] | None:
-    """Return what each value adds; None if a value stands for several, or a cell is wrong."""
-    parts = []
-    for index in range(len(row.columns)) if order is None else order:
-        column = row.columns[index]
-        if column.type is None or (column.type.name == "enum" and any("," in label for label in _labels(column.type))):
-            return None  # a label that ends in a backslash looks like a comma in a label (docs/wire.md, item 123)
-        try:
-            parts.append(summed(column.type, _value(row.row[column.name], column.type, settings)))
-        except _BAD_CELL:  # casting reports the cell, or a TIMESTAMP is an ambiguous or nonexistent local time
-            return None
-    return parts
+    has_timestamp = any(type_.name == "timestamp" for _, type_ in types)
+    hints = _TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else ""
+    hints += "" if is_declared else _DDL_HINT
+    return f"{mismatch('the row', expected, computed)}.{hints}".removesuffix(".")
 
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
+    if type_.name == "enum" and any("," in label for label in _labels(type_)):
+        msg = "a label that ends in a backslash looks like a comma in a label"  # docs/wire.md, item 123
+        raise ValueError(msg)
     if cell is None:
         return None
     match type_.name:

@@ -28,7 +28,7 @@ from ticdc_source.kernels.contract import (
     Step,
     Way,
 )
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
 from ticdc_source.protocols.templates import DELETE, INSERT, MOST_TSO, UPDATE, Template
@@ -37,7 +37,7 @@ from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.mysql_ddl.statements import Create
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type
-from ticdc_source.sources.registries.lookup import SchemaId
+from ticdc_source.sources.schema_registry import SchemaId
 
 _REPLACED = re.compile("[^A-Za-z0-9_]")
 
@@ -48,11 +48,8 @@ def sanitized(name: str) -> str:
 
 
 def original_table(table: TableName, table_ddl: str | None) -> TableName:
-    """Return the original name of a table.
-
-    It is the sanitized name if `tableDDL` declares no table, or several, that have it.
-    """
-    declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
+    """Return the original name of a table; the sanitized one unless `tableDDL` declares exactly one table with it."""
+    declared = _declared(table, table_ddl)
     if len(declared) != 1:
         return table
     (original,) = declared
@@ -65,8 +62,7 @@ def original_table(table: TableName, table_ddl: str | None) -> TableName:
 def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | None) -> dict[str, str]:
     """Map the sanitized names of columns to the original ones, where they differ and are not ambiguous."""
     by_name: dict[str, list[str]] = {}
-    place = sanitized(table.database).lower(), sanitized(table.table).lower()
-    if len(_declared(place, table_ddl)) > 1:
+    if len(_declared(_sanitized_table(table), table_ddl)) > 1:
         return {}  # the columns may be those of another table
     for original in column_order(table, table_ddl):
         by_name.setdefault(sanitized(original).lower(), []).append(original)
@@ -79,30 +75,30 @@ def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | 
 
 
 def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
-    """Return the original names of a table's columns, in lower case and in the order of the table.
-
-    There are none if `tableDDL` does not declare the table.
-    """
+    """Return the original names of the columns that `tableDDL` declares, in lower case and in its order."""
     for name, created in _tables(table_ddl).items():
         if name.table.lower() == table.table.lower() and name.database.lower() in ("", table.database.lower()):
             return tuple(created.columns)
     return ()
 
 
-def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+def originals_of_sanitized(table_ddl: str | None) -> dict[TableName, TableName]:
     """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
-    originals = {
-        TableName(sanitized(name.database), sanitized(name.table)): name
-        for name in _tables(table_ddl)
-        if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
+    return {
+        short: name
+        for short, name in ((_sanitized_table(name), name) for name in _tables(table_ddl))
+        if short != name and len(_declared(short, table_ddl)) == 1
     }
-    return {short: name for short, name in originals.items() if short != name}
 
 
-def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
-    """Return the tables with a sanitized name, which is in lower case. `tableDDL` may name no database."""
+def _sanitized_table(table: TableName) -> TableName:
+    return TableName(sanitized(table.database), sanitized(table.table))
+
+
+def _declared(table: TableName, table_ddl: str | None) -> frozenset[TableName]:
+    """Return the tables with a sanitized name. `tableDDL` may name no database."""
     by_name = _by_sanitized_name(table_ddl)
-    return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
+    return by_name.get(table.folded) or by_name.get(TableName("", table.folded.table)) or frozenset()
 
 
 def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
@@ -110,11 +106,11 @@ def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
 
 
 @lru_cache(maxsize=64)
-def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
-    by_name: dict[tuple[str, str], frozenset[TableName]] = {}
+def _by_sanitized_name(table_ddl: str | None) -> Mapping[TableName, frozenset[TableName]]:
+    by_name: dict[TableName, frozenset[TableName]] = {}
     for name in _tables(table_ddl):
-        place = sanitized(name.database).lower(), sanitized(name.table).lower()
-        by_name[place] = by_name.get(place, frozenset()) | {name}
+        short = _sanitized_table(name).folded
+        by_name[short] = by_name.get(short, frozenset()) | {name}
     return by_name
 
 
@@ -146,6 +142,7 @@ class RowSchema:
     """What the schema of a key or a value says.
 
     Attributes:
+        own: the fields of TiCDC itself.
         renamed: the names of columns by those of their fields, where they differ.
     """
 
@@ -162,18 +159,17 @@ class RowSchema:
 
 @lru_cache(maxsize=4096)
 def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: str | None = None) -> RowSchema:
-    """Return what the schema says that an id names.
+    """Interpret a schema of the registry.
 
     Raises:
-        DecodeError: the registry has no such schema, or TiCDC did not make it.
+        DecodeError: there is no such schema, or TiCDC did not make it.
         SchemaRegistryUnavailableError: as `schema_of`.
     """
     schema = schema_of(settings, schema_id)
     try:
         return _row_schema(schema, table_ddl)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}"
-        raise DecodeError(msg) from None
+        raise DecodeError(f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}") from None
 
 
 def _row_schema(schema: AvroSchema, table_ddl: str | None) -> RowSchema:
@@ -216,8 +212,7 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
         case "decimal" if "precision" in avro:
             precision, scale = avro["precision"], avro.get("scale", 0)
             if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
-                msg = f"a decimal of precision {precision!r} and scale {scale!r}"
-                raise ValueError(msg)
+                raise ValueError(f"a decimal of precision {precision!r} and scale {scale!r}")
             return ColumnType("decimal", length=precision, scale=scale)
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))
@@ -279,7 +274,7 @@ def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) 
 
 
 def _field(declared: object) -> AvroField | None:
-    """Return a column's field; None unless its type is one of `_TYPES`, or a union of one with null."""
+    """Return the field of a column; None unless its type is one of `_TYPES`, or a union of one with null."""
     branches = declared if isinstance(declared, list) else [declared]
     names = [each["type"] if isinstance(each, dict) else each for each in branches]
     types = [_TYPES[name] for name in names if name in _TYPES]

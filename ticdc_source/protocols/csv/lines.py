@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import orjson
 
@@ -23,13 +22,10 @@ from ticdc_source.sources.storage.file_format import FileSettings
 _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
 OWN_FIELDS = 3  # operation, table and schema
-_LARGE = 64 << 10  # characters of a row
 _TRUE = "true"
 _BOOLEANS = (_TRUE, "false")
-# A field as `_field` matches it: its quote, if it has one; what is in quotes; what is not; and what follows.
-_Matched: TypeAlias = tuple[str, str, str, str]
 _UNESCAPED = {"n": "\n", "r": "\r"}
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
 
 
 class Key(NamedTuple):
@@ -140,13 +136,13 @@ def has_is_update(fields: Fields, settings: FileSettings) -> bool:
             looks the same, and csv.outputOldValue must say it.
     """
     if settings.output_old_value and not fields.says_is_update:
-        msg = "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
-        raise ValueError(msg)
+        raise ValueError(
+            "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
+        )
     if settings.output_old_value is not None or not fields.says_is_update:
         return bool(settings.output_old_value)
     if not settings.quote:
-        msg = "whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue"
-        raise ValueError(msg)
+        raise ValueError("whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue")
     return True
 
 
@@ -157,18 +153,6 @@ def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
     rows = _Rows(settings)
     whole = rows.whole(message.split(settings.end_of_row))
     return [*whole, *filter(None, [rows.rest()])]
-
-
-@lru_cache(maxsize=16)
-def _field(settings: FileSettings) -> re.Pattern[str]:
-    """Return what matches one field, in the groups of `_Matched`."""
-    between, quote, first = re.escape(settings.delimiter), re.escape(settings.quote), re.escape(settings.delimiter[:1])
-    # Each loop takes many characters at once: the stack of Python's `re` grows with the turns of a loop.
-    if quote:
-        quoted = rf"({quote})([^{quote}]*(?:{quote}{quote}[^{quote}]*)*){quote}"
-        plain = rf"(?!{quote})([^{first}]*(?:(?!{between}){first}[^{first}]*)*)"
-        return re.compile(rf"(?:{quoted}|{plain})({between}|\Z)", re.DOTALL)
-    return re.compile(rf"()()([^\\{first}]*(?:(?:\\.|(?!{between}){first})[^\\{first}]*)*)({between}|\Z)", re.DOTALL)
 
 
 class Fields(NamedTuple):
@@ -184,81 +168,72 @@ class Fields(NamedTuple):
 
 
 def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None) -> Fields:
-    """Return the fields of a row.
+    """Return the fields of a row, or only the first ones.
 
     Raises:
-        ValueError: a quote is not closed, or stands where it must not.
+        ValueError: a quote is not closed or stands where it must not, or an escape has no end.
     """
-    text, null, quote = row.decode("utf-8", "surrogateescape"), settings.null, settings.quote
-    if len(text) > _LARGE:
-        matched = _scanned(text, settings, max_fields)
-    elif max_fields is None:
-        matched = _field(settings).findall(text)
-        if len(matched) > 1 and not matched[-2][3]:  # the row ended there, and findall matched nothing once more
-            matched.pop()
+    text, null = row.decode("utf-8", "surrogateescape"), settings.null
+    if settings.quote:
+        quotes, fields = _quoted_fields(text, settings, max_fields)
+        texts = [None if not quote and field == null else field for quote, field in zip(quotes, fields, strict=True)]
     else:
-        matches = islice(_field(settings).finditer(text), max_fields)
-        matched = [(each[1] or "", each[2] or "", each[3] or "", each[4]) for each in matches]
-    # What does not match is passed over: the matches are then shorter than the row.
-    closing = sum(1 for opening, _, _, _ in matched if opening)
-    if max_fields is None and len("".join(chain.from_iterable(matched))) + closing * len(quote) != len(text):
-        msg = (
-            "a quote in a row of CSV is not closed, or stands where it must not. Are terminator and csv.quote those of "
-            f"the changefeed? {text[:40]!r}"
-        )
-        raise ValueError(msg)
-    if quote:
-        twice = quote + quote
-        texts = [
-            quoted.replace(twice, quote) if opening else None if plain == null else plain
-            for opening, quoted, plain, _ in matched
-        ]
-    else:
-        texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in matched]
-    at, quotes = OWN_FIELDS + settings.include_commit_ts, [opening for opening, _, _, _ in matched]
-    return Fields(texts, quotes, len(matched) > at and not quotes[at] and texts[at] in _BOOLEANS)
+        fields = _escaped_fields(text, settings, max_fields)
+        quotes = [""] * len(fields)
+        texts = [None if field == null else _ESCAPE.sub(_unescaped, field) for field in fields]
+    at = OWN_FIELDS + settings.include_commit_ts
+    return Fields(texts, quotes, len(texts) > at and not quotes[at] and texts[at] in _BOOLEANS)
 
 
-def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[_Matched]:
-    """Return the fields of a large row, as the regular expression has them, which needs memory for each quote in it."""
-    delimiter, quote = settings.delimiter, settings.quote
-    matched: list[_Matched] = []
-    at = 0
-    while max_fields is None or len(matched) < max_fields:
-        opening, end = "", -1
-        if quote and text.startswith(quote, at):
-            opening, close = quote, text.find(quote, at + 1)
-            while close >= 0 and text.startswith(quote, close + 1):
-                close = text.find(quote, close + 2)
-            end = close + 1
-        elif quote:
-            end = text.find(delimiter, at)
-        else:
-            end = _end_of_escaped(text, at, delimiter)
-        end = len(text) if end < 0 else end
-        follows = delimiter if text.startswith(delimiter, end) else ""
-        field = text[at + len(opening) : end - len(opening)]
-        matched.append((opening, field if opening else "", "" if opening else field, follows))
-        at = end + len(follows)
-        if not follows:
+def _quoted_fields(text: str, settings: FileSettings, max_fields: int | None) -> tuple[list[str], list[str]]:
+    """Return the quote of each field, which is empty if it has none, and the field."""
+    quote, delimiter = settings.quote, settings.delimiter
+    quotes: list[str] = []
+    fields: list[str] = []
+    pieces = text.split(quote)  # every other one stands in quotes
+    last, begin = len(pieces) - 1, 1
+    for index in range(0, last + 1, 2):
+        piece = pieces[index]
+        if not piece and 0 < index < last:
+            continue  # between the two quotes that stand for one
+        if index:
+            quotes.append(quote)
+            fields.append(quote.join(pieces[begin:index:2]))
+        begin = index + 1
+        between = piece.split(delimiter)
+        ends = (between.pop(0) if index else "") + (between.pop() if between and index < last else "")
+        if max_fields is None and (ends or last % 2):
+            raise ValueError(
+                "a quote in a row of CSV is not closed, or stands where it must not. Are terminator and csv.quote "
+                f"those of the changefeed? {text[:40]!r}"
+            )
+        quotes += [""] * len(between)
+        fields += between
+        if max_fields is not None and len(fields) >= max_fields:
             break
-    return matched
+    return quotes[:max_fields], fields[:max_fields]
 
 
-def _end_of_escaped(text: str, at: int, delimiter: str) -> int:
-    """Return where the next delimiter stands that no backslash escapes; -1 if there is none."""
-    end = text.find(delimiter, at)
-    while True:
-        backslash = text.find("\\", at)
-        if backslash < 0 or 0 <= end < backslash:
-            return end
-        at = backslash + 2
-        if 0 <= end < at:
-            end = text.find(delimiter, at)
+def _escaped_fields(text: str, settings: FileSettings, max_fields: int | None) -> list[str]:
+    delimiter = settings.delimiter
+    if "\\" not in text:
+        return text.split(delimiter)[:max_fields]
+    fields: list[str] = []
+    start = 0
+    for match in re.finditer(rf"\\.|{re.escape(delimiter)}", text, re.DOTALL):
+        if match[0] == delimiter:
+            fields.append(text[start : match.start()])
+            start = match.end()
+            if len(fields) == max_fields:
+                break
+    return [*fields, text[start:]][:max_fields]
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), text)
+def _unescaped(escape: re.Match[str]) -> str:
+    escaped = escape[1]
+    if not escaped:
+        raise ValueError("a row of CSV ends in a backslash. Are terminator and csv.quote those of the changefeed?")
+    return _UNESCAPED.get(escaped, escaped)
 
 
 @lru_cache(maxsize=256)
@@ -284,10 +259,9 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
             rest = rest[len(name + delimiter) :]
             indexes.append(index)
     if rest:
-        msg = (
+        raise ValueError(
             f"the header of the file names a column that the version of the table lacks: {rest[: -len(delimiter)]:.80}"
         )
-        raise ValueError(msg)
     return tuple(indexes)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_source.kernels.numbers import shortest_single
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, LearnedTable
+from ticdc_source.protocols.debezium import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.debezium.column_types import DECIMAL
-from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse
@@ -26,7 +26,7 @@ from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of, type_of_field
 from ticdc_source.protocols.templates import General
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.registries.lookup import SchemaId
+from ticdc_source.sources.schema_registry import SchemaId
 
 # Avro's name of a type → Kafka Connect's.
 _CONNECT = {"int": "int32", "long": "int64"}

@@ -1,9 +1,9 @@
 """debezium's types: Kafka Connect schemas, `tidb_type` and `tableChanges` → MySQL types and how they are written.
 
-What only native Debezium writes is in the documentation of Debezium's MySQL connector, "Data type mappings"
+For what only native Debezium writes, see "Data type mappings" in the documentation of Debezium's MySQL connector
 (debezium/debezium documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc; docs/wire.md,
-items 86 to 91). The settings `decimal.handling.mode`, `bigint.unsigned.handling.mode`, `binary.handling.mode` and
-`time.precision.mode` choose the forms.
+items 86 to 91). Its settings `decimal.handling.mode`, `bigint.unsigned.handling.mode`, `binary.handling.mode` and
+`time.precision.mode` choose among several forms.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.wire import Cell, Kernel, Settings, Wire, no_cast
-from ticdc_source.protocols.debezium import kernels
-from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.kernels.wire import NO_CAST, Cell, Kernel, Settings, Wire
+from ticdc_source.protocols.debezium.kernels import DATETIME, DECIMAL_NUMBER, KERNELS, TIME
 from ticdc_source.protocols.messages import JSONObject, readable, text, whole_number
 from ticdc_source.protocols.registry_framing import labels_of
 from ticdc_source.schema.ddl_event import Moment
@@ -45,12 +44,12 @@ _MOST_DIGITS = 65  # of MySQL's DECIMAL
 NATIVE_STRING = "string of native Debezium"
 
 
-class Native(NamedTuple):
-    """A semantic type of a Connect schema.
+class ConnectType(NamedTuple):
+    """A type of a Connect schema.
 
     Attributes:
-        behind: the MySQL types that it may stand for, the likely one first.
-        wire: returns how it is written, given the type in the message; None if KERNELS has that.
+        behind: the MySQL types that it may be, the likely one first. `tidb_type` or `tableChanges` may say which.
+        wire: returns how it is written, given the type in the message; None if `KERNELS` has it.
         fraction: the digits of fraction that the unit of a DATETIME can hold.
     """
 
@@ -76,13 +75,13 @@ def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
         number=None if wire.number is None else made(wire.number),
         raw=None if wire.raw is None else made(wire.raw),
         arrays=None,
-        cast=no_cast,
+        cast=NO_CAST,
         text_cast=None,
     )
 
 
 def _times(factor: int) -> Callable[[Cell], Cell]:
-    """Return what converts a number to another unit. Other cells stay as they are: the kernel refuses them."""
+    """Convert numbers to another unit. Other cells stay as they are: the kernel refuses them."""
 
     def change(cell: Cell) -> Cell:
         return cell * factor if type(cell) is int else cell
@@ -96,9 +95,9 @@ def _thousandth(cell: Cell) -> Cell:
 
 
 def _decimal(type_: ColumnType) -> Wire:
-    """Return how Connect's Decimal is written: base64 of the unscaled number, in big-endian two's complement.
+    """Connect's Decimal: base64 of the unscaled number, in big-endian two's complement; the schema has the scale.
 
-    The schema has the scale. The converter's decimal.format=NUMERIC writes a number instead.
+    The converter's decimal.format=NUMERIC writes a number instead.
     """
     scale = type_.scale or 0
 
@@ -106,18 +105,17 @@ def _decimal(type_: ColumnType) -> Wire:
         if type(cell) is not str:
             return cell
         if not 0 <= scale <= _MOST_DIGITS:
-            msg = f"a decimal of scale {scale}, which MySQL does not have"
-            raise ValueError(msg)
+            raise ValueError(f"a decimal of scale {scale}, which MySQL does not have")
         digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
         sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
         digits = digits.rjust(scale + 1, "0")
         return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
 
-    return _through(kernels.DECIMAL_NUMBER, text)
+    return _through(DECIMAL_NUMBER, text)
 
 
 def decimal_type(field: JSONObject) -> ColumnType:
-    """Return the type behind a field that is Connect's Decimal.
+    """Return the type behind Connect's Decimal.
 
     Debezium writes the precision of a DECIMAL. A field of scale 0 without one is a BIGINT UNSIGNED with
     bigint.unsigned.handling.mode=precise.
@@ -130,7 +128,7 @@ def decimal_type(field: JSONObject) -> ColumnType:
 
 
 def wire_name(field: JSONObject, *, native: bool) -> str:
-    """Return the name of a field's type: its semantic type, or else its literal one."""
+    """Return the key of a field's type in `CONNECT_TYPES`: its semantic name, or else its literal type."""
     name, literal = field.get("name"), field["type"]
     if name == _TIME and literal == "int64":
         return _MICROSECONDS
@@ -144,57 +142,43 @@ def _numbers_in_text(cell: Cell) -> Cell:
 # Kafka Connect's own Time has 32 bits and milliseconds. Debezium's documentation says 64 bits and microseconds.
 _TIME = "org.apache.kafka.connect.data.Time"
 _MICROSECONDS = f"{_TIME} int64"
-_MILLISECOND_TIME = _through(kernels.TIME, _times(1000))
+_MILLISECOND_TIME = _through(TIME, _times(1000))
 
-NATIVE: Mapping[str, Native] = {
-    DECIMAL: Native(("decimal",), _decimal),
-    "org.apache.kafka.connect.data.Date": Native(("date",)),
-    _TIME: Native(("time",), lambda _: _MILLISECOND_TIME),
-    _MICROSECONDS: Native(("time",)),
-    "org.apache.kafka.connect.data.Timestamp": Native(("datetime",), None, 3),
-    "io.debezium.time.Time": Native(("time",), lambda _: _MILLISECOND_TIME),
-    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(kernels.TIME, _thousandth)),
-    "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(kernels.DATETIME, _thousandth), 6),
-    "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
-}
-
-# The MySQL types that may be behind a Connect schema's type or semantic name, the likely one first. `tidb_type` or
-# `tableChanges` may say which one it is.
-_INTEGERS = {
-    "int8": ("tinyint",),
-    "int16": ("smallint", "tinyint"),
-    "int32": ("int", "mediumint", "smallint"),
-    "int64": ("bigint", "int"),
-}
+_MICRO_TIMESTAMP = "io.debezium.time.MicroTimestamp"
 _STRINGS = (*TEXTS, *BINARIES)
-_BEHIND: dict[str, tuple[str, ...]] = {
-    **_INTEGERS,
-    "float": ("float",),
-    "double": ("double", "decimal", "float"),
-    "boolean": ("bit",),
+CONNECT_TYPES: dict[str, ConnectType] = {
+    "int8": ConnectType(("tinyint",)),
+    "int16": ConnectType(("smallint", "tinyint")),
+    "int32": ConnectType(("int", "mediumint", "smallint")),
+    "int64": ConnectType(("bigint", "int")),
+    "float": ConnectType(("float",)),
+    "double": ConnectType(("double", "decimal", "float")),
+    "boolean": ConnectType(("bit",)),
     # Numbers are text with decimal-handling-mode=string and bigint-unsigned-handling-mode=string (docs/wire.md, item
     # 85). Native Debezium has modes with these names.
-    "string": ("varchar", *_STRINGS, "decimal", "bigint"),
-    "bytes": ("varbinary", *_STRINGS),
-    "io.debezium.data.Bits": ("bit",),
-    "io.debezium.time.Date": ("date",),
-    "io.debezium.time.Timestamp": ("datetime",),
-    "io.debezium.time.MicroTimestamp": ("datetime",),
-    "io.debezium.time.ZonedTimestamp": ("timestamp",),
-    "io.debezium.time.MicroTime": ("time",),
-    "io.debezium.time.Year": ("year",),
-    "io.debezium.data.Enum": ("enum",),
-    "io.debezium.data.EnumSet": ("set",),
-    "io.debezium.data.Json": ("json",),
-    "io.debezium.data.TiDBVectorFloat32": ("vector",),
-    NATIVE_STRING: ("varchar", *TEXTS, "decimal"),
-    **{name: native.behind for name, native in NATIVE.items()},
-}
-# Digits of fraction by semantic name, which says for each message whether it has milliseconds or microseconds.
-_FRACTION = {
-    "io.debezium.time.Timestamp": 3,
-    "io.debezium.time.MicroTimestamp": 6,
-    **{name: native.fraction for name, native in NATIVE.items() if native.fraction is not None},
+    "string": ConnectType(("varchar", *_STRINGS, "decimal", "bigint")),
+    NATIVE_STRING: ConnectType(("varchar", *TEXTS, "decimal")),
+    "bytes": ConnectType(("varbinary", *_STRINGS)),
+    DECIMAL: ConnectType(("decimal",), _decimal),
+    "io.debezium.data.Bits": ConnectType(("bit",)),
+    "io.debezium.time.Date": ConnectType(("date",)),
+    "org.apache.kafka.connect.data.Date": ConnectType(("date",)),
+    "io.debezium.time.Timestamp": ConnectType(("datetime",), fraction=3),
+    "org.apache.kafka.connect.data.Timestamp": ConnectType(("datetime",), fraction=3),
+    _MICRO_TIMESTAMP: ConnectType(("datetime",), fraction=6),
+    "io.debezium.time.NanoTimestamp": ConnectType(("datetime",), lambda _: _through(DATETIME, _thousandth), 6),
+    "io.debezium.time.ZonedTimestamp": ConnectType(("timestamp",)),
+    _TIME: ConnectType(("time",), lambda _: _MILLISECOND_TIME),
+    _MICROSECONDS: ConnectType(("time",)),
+    "io.debezium.time.Time": ConnectType(("time",), lambda _: _MILLISECOND_TIME),
+    "io.debezium.time.MicroTime": ConnectType(("time",)),
+    "io.debezium.time.NanoTime": ConnectType(("time",), lambda _: _through(TIME, _thousandth)),
+    "io.debezium.time.Year": ConnectType(("year",)),
+    "io.debezium.data.Enum": ConnectType(("enum",)),
+    "io.debezium.data.EnumSet": ConnectType(("set",)),
+    "io.debezium.data.Json": ConnectType(("json",)),
+    "io.debezium.data.TiDBVectorFloat32": ConnectType(("vector",)),
+    "io.debezium.data.FloatVector": ConnectType(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
 }
 # Types whose defaults in a schema look as in MySQL.
 _PLAIN_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
@@ -204,7 +188,7 @@ _BETWEEN_LABELS = re.compile(r"'\s*,\s*'")
 
 
 def wire_column(name: str, field: JSONObject | None, *, native: bool = False) -> Column:
-    """Return the column that a field of the schema describes. Strings that Debezium itself wrote are never base64."""
+    """Return the column that a field of the schema describes."""
     if field is None:
         return Column(name)
     column = _typed_column(name, field, native=native)
@@ -215,7 +199,7 @@ def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
     """Return what a field of the schema says beside the type.
 
     Its default is a value of the wire, such as a number of days for a DATE, or a double for a large BIGINT UNSIGNED. It
-    counts if it looks as in MySQL.
+    is taken only if MySQL writes it in the same way.
     """
     optional, default = field.get("optional"), field.get("default")
     type_name = "" if column.type is None else column.type.name
@@ -229,20 +213,20 @@ def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
 
 def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
     wire = wire_name(field, native=native)
-    if wire not in _BEHIND:
+    if wire not in CONNECT_TYPES:
         return Column(name, ColumnType(text(wire)), wire=wire)
-    type_ = ColumnType(_BEHIND[wire][0])
+    behind, _, fraction = CONNECT_TYPES[wire]
+    type_ = ColumnType(behind[0])
     exact = field.get("tidb_type")
     if exact and (wire == "string" or not parse_type(exact).is_unspecified):
         type_ = parse_type(exact)
     else:  # a DECIMAL, of which `tidb_type` never has the precision
         exact = None
     parameters = field.get("parameters") or {}
-    if wire in NATIVE:
-        type_ = decimal_type(field) if wire == DECIMAL else replace(type_, length=_FRACTION.get(wire))
-        return Column(name, type_, wire=wire)
-    if wire in _FRACTION:
-        type_ = replace(type_, length=_FRACTION[wire])
+    if wire == DECIMAL:
+        type_ = decimal_type(field)
+    elif fraction is not None:
+        type_ = replace(type_, length=fraction)
     elif wire == "io.debezium.data.Bits":
         type_ = replace(type_, length=int(parameters["length"]) if "length" in parameters else None)
     elif wire == "boolean":
@@ -253,11 +237,11 @@ def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
         type_ = replace(type_, labels=labels_of(text(parameters["allowed"])))
     elif type_.name == "set":
         type_ = replace(type_, labels=tuple(text(parameters["allowed"]).split(",")))
-    return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
+    return Column(name, type_, wire=wire, vague=not exact and len(behind) > 1)
 
 
 def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnFacts]:
-    """Return what a DDL event's `tableChanges` say about a table's columns beside the types, by lower-case name.
+    """Return what a DDL event's `tableChanges` say about columns beside their types, by lower-case name.
 
     `generated` is left out: it is true for a column that TiDB sets by itself, and false for a generated column
     (docs/wire.md, item 111).
@@ -277,7 +261,7 @@ def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> di
 
 
 def _declared_default(column: JSONObject) -> str | None:
-    """Return a default if it is surely the column's: CURRENT_TIMESTAMP is the epoch, and bits are decimal digits."""
+    """Return a default that is surely the column's: CURRENT_TIMESTAMP comes as the epoch, bits as decimal digits."""
     default, type_ = column.get("defaultValueExpression"), parse_type(column["typeName"])
     if type(default) is not str or type_.name == "bit" or type_.family == "binary":
         return None
@@ -300,7 +284,7 @@ def _described_table(changes: Sequence[JSONObject] | None, table: TableName) -> 
 
 
 def _names(identity: str, table: TableName) -> bool:
-    """Return whether the `id` of a change names this table.
+    """Whether the `id` of a change names this table.
 
     TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has the old name and the new one
     (docs/wire.md, items 84 and 91).
@@ -321,10 +305,9 @@ def _declared_type(column: JSONObject) -> ColumnType:
 
 
 def _declared_labels(declared: object) -> tuple[str, ...]:
-    """Return the labels of an ENUM or a SET: a list of them, or the text `['e1', 'e2']` (docs/wire.md, item 84).
+    """Return the labels of an ENUM or a SET, given a list, or the text `['e1', 'e2']` (docs/wire.md, item 84).
 
-    Quotes within a label are doubled in that text, or as they are. As they are, a label cannot have a comma between
-    two quotes: that is where the next label begins.
+    Quotes within a label may be doubled in that text or not. If not, `','` ends a label.
     """
     if not declared:
         return ()
@@ -334,8 +317,7 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
         except ValueError:
             return _labels_in_text(text(declared).strip())
     if not isinstance(declared, list):
-        msg = f"labels {declared!r:.40}"
-        raise TypeError(msg)
+        raise TypeError(f"labels {declared!r:.40}")
     return tuple(_bare_label(text(label)) for label in declared)
 
 
@@ -343,8 +325,7 @@ def _labels_in_text(listed: str) -> tuple[str, ...]:
     if listed[:1] == "[" and listed[-1:] == "]":
         listed = listed[1:-1].strip()
     if len(listed) < 2 or not listed[0] == listed[-1] == "'":  # noqa: PLR2004 (two quotes)
-        msg = f"labels {listed!r:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"labels {listed!r:.40}")
     try:
         return parse_type(f"enum({listed})").labels or ()
     except ValueError:  # quotes within a label are not doubled
@@ -352,7 +333,6 @@ def _labels_in_text(listed: str) -> tuple[str, ...]:
 
 
 def _bare_label(label: str) -> str:
-    """Return a label without the quotes around it. TiCDC does not escape quotes inside."""
     return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
 
 
@@ -376,8 +356,7 @@ def described_columns(
     """Complete the columns of messages by what DDL declares, unless the messages contradict it.
 
     Args:
-        versions: the types that DDL declares, by lower-case column name.
-        facts: what DDL says beside the types, by lower-case column name.
+        versions, facts: what DDL declares, by lower-case column name.
         first: the moment of the first message with these columns.
     """
     out = []
@@ -397,11 +376,12 @@ def _decided(column: Column, exact: ColumnType) -> ColumnType:
     """Return the declared type if it may be behind the type in the messages; else the latter."""
     if column.type is None:
         return exact
-    if exact.name not in _BEHIND.get(column.wire, ()):
+    connect = CONNECT_TYPES.get(column.wire)
+    if connect is None or exact.name not in connect.behind:
         return column.type
     if not column.vague and exact.name != column.type.name:  # the message has a `tidb_type`
         return column.type
-    if column.wire in _FRACTION and ((exact.length or 0) > 3) != (column.wire == "io.debezium.time.MicroTimestamp"):  # noqa: PLR2004
+    if connect.fraction is not None and ((exact.length or 0) > 3) != (column.wire == _MICRO_TIMESTAMP):  # noqa: PLR2004
         return column.type
     return exact
 
@@ -419,7 +399,7 @@ def wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnT
         return strings.BASE64_BINARY, ColumnType("varbinary")
     if column.may_be_decimal and pa.types.is_decimal(read_field.arrow):
         return KERNELS["decimal"], type_of(read_field.arrow)
-    native = NATIVE.get(column.wire)
-    if native is not None and native.wire is not None and column.type is not None:
-        return native.wire(column.type), column.type if column.wire == DECIMAL else type_
+    connect = CONNECT_TYPES.get(column.wire)
+    if connect is not None and connect.wire is not None and column.type is not None:
+        return connect.wire(column.type), column.type if column.wire == DECIMAL else type_
     return KERNELS.get(type_.name), type_

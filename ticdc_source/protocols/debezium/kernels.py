@@ -31,8 +31,8 @@ def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     """Read a DECIMAL that comes as a double (docs/wire.md, item 24) at its declared scale.
 
     The shortest text of the double is what TiDB printed if it has no more than 15 digits. A double that rounds up past
-    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value that the column can hold, as that
-    value has the same double.
+    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value of the column, which has the same
+    double.
     """
     arrow, scale = type_.arrow, type_.scale or 0
     as_text = pa.types.is_string(arrow)
@@ -63,8 +63,7 @@ def _at_scale(text: str, scale: int) -> str:
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(scale, "0")
     if len(fraction) > scale:
-        msg = f"more than {scale} digits of fraction"
-        raise ValueError(msg)
+        raise ValueError(f"more than {scale} digits of fraction")
     return f"{whole}.{fraction}" if scale else whole
 
 
@@ -73,7 +72,6 @@ def _decimal_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
 
 
 def _text_of_decimals(type_: ColumnType, settings: Settings) -> Kernel:
-    """Make the kernel for a DECIMAL's text, at its declared scale if that is known."""
     if type_.length is None:
         return numbers.text_of_numbers(type_, settings)
     decimals = _decimals_of_numbers(type_, settings)
@@ -99,11 +97,10 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the messag
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:
-    """Return the values; refuse them if one lies outside the years 1 to 9999: it is no date, or one in another unit."""
+    """Refuse values outside the years 1 to 9999, which are no dates, or are in another unit."""
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if low is not None and (low < first or high > last):
-        msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"
-        raise ValueError(msg)
+        raise ValueError("outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?")
     return values
 
 
@@ -162,8 +159,8 @@ KERNELS: dict[str, Wire] = {
 }
 
 
-# How binary values are written in texts: no message tells whether in base64, URL-safe base64 or hex. Kafka Connect's
-# own `bytes` is always base64 (docs/wire.md, item 85).
+# Binary values in texts are base64, URL-safe base64 or hex, and no message tells which. Kafka Connect's own `bytes` is
+# always base64 (docs/wire.md, item 85).
 _OPTION = "debezium.binaryHandlingMode"
 _BASE64, _BYTES = "base64", "bytes"
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*", re.ASCII)
@@ -173,15 +170,13 @@ _TO_STANDARD = str.maketrans("-_", "+/")
 
 def _of_hex(cell: str) -> bytes:
     if _HEX.fullmatch(cell) is None:  # `bytes.fromhex` takes blanks
-        msg = "not hex"
-        raise ValueError(msg)
+        raise ValueError("not hex")
     return bytes.fromhex(cell)
 
 
 def _of_url_safe(cell: str) -> bytes:
     if _URL_SAFE.fullmatch(cell) is None:
-        msg = "not URL-safe base64"
-        raise ValueError(msg)
+        raise ValueError("not URL-safe base64")
     text = cell.translate(_TO_STANDARD)
     return base64_bytes(text if "=" in text else text + "=" * (-len(text) % 4))
 
@@ -206,8 +201,7 @@ def _decoder(mode: str) -> Callable[[str], bytes]:
         except ValueError:
             others = " or ".join(other for other in _MODES if other != mode and _fits(other, cell))
             advice = f"set it to {others}, if the changefeed has that" if others else "it fits no other mode"
-            msg = f"not {mode}, which the option '{_OPTION}' stands for: {advice}"
-            raise ValueError(msg) from None
+            raise ValueError(f"not {mode}, which the option '{_OPTION}' stands for: {advice}") from None
 
     return run
 

@@ -74,7 +74,7 @@ _length_at = struct.Struct(">Q").unpack_from
 
 
 class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which decoding needs the commit-ts only."""
+    """Key frames of which only the commit-ts is needed."""
 
     __slots__ = ("commit_ts",)
 
@@ -100,7 +100,7 @@ class PlainKeys(Sequence[JSONObject]):
 
 
 class _Selected(NamedTuple):
-    """The events of records that the native path has split."""
+    """What the native path has split, and the positions of the other records."""
 
     tables: dict[TableName, TableEvents]
     rest: Sequence[int]
@@ -108,14 +108,11 @@ class _Selected(NamedTuple):
 
 
 def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
-    """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`."""
+    """Implement `Decoder.split`: cut records into frames, parse key frames, decompress the value frames of rows."""
     selected = _Selected({}, range(len(chunk)), 0)
     if in_native and native is not None and compression.codec in ("none", "auto"):
         selected = _selected(chunk, wants)
-    splits = _parts(chunk, compression, wants, selected)
-    split = next(splits)
-    split.rest = splits
-    return split
+    return Split.of_parts(_parts(chunk, compression, wants, selected))
 
 
 def _selected(chunk: Chunk, wants: Wants) -> _Selected:
@@ -245,8 +242,7 @@ def _classify(
             ddl = parse_object(compression.decompressed(value_frame))
             code = int(ddl["t"])  # TiCDC's documentation prints it as a string
             if not 0 <= code <= _MOST_CODE:
-                msg = f"DDL type {code}"
-                raise ValueError(msg)
+                raise ValueError(f"DDL type {code}")
             query = readable(ddl["q"])
             split.ddl.append(
                 DDLEvent(
@@ -262,8 +258,7 @@ def _classify(
         case 3:
             split.watermarks.append(WatermarkEvent(position, index, timestamp))
         case other:
-            msg = f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known"
-            raise ValueError(msg)
+            raise ValueError(f"event type {other!r}; 1 (row), 2 (DDL) and 3 (resolved) are known")
     return None
 
 
@@ -275,12 +270,10 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
     """
     if key is None or key[:8] != VERSION:
         start = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
-        msg = f"not open-protocol: {start}, not version 1; check the option 'protocol'"
-        raise FramingError(msg)
+        raise FramingError(f"not open-protocol: {start}, not version 1; check the option 'protocol'")
     unparsed = frames(key, 8, "key")
     if not unparsed and value:
-        msg = f"{len(value)} bytes of value for a key without events"
-        raise FramingError(msg)
+        raise FramingError(f"{len(value)} bytes of value for a key without events")
     value_frames = frames(value or b"", 0, "value")
     key_frames: list[JSONObject | DecodeError] = []
     for key_frame in unparsed:
@@ -292,8 +285,7 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
         value_frames = [b""] * len(key_frames)  # resolved events in TiCDC's documentation have no value frame
     if len(key_frames) != len(value_frames):
         in_key = counted(len(key_frames), "event")
-        msg = f"{in_key} in the key, {len(value_frames)} in the value; is the message cut short?"
-        raise FramingError(msg)
+        raise FramingError(f"{in_key} in the key, {len(value_frames)} in the value; is the message cut short?")
     return list(zip(key_frames, value_frames, strict=True))
 
 
@@ -308,11 +300,11 @@ def frames(data: bytes, start: int, what: str) -> list[bytes]:
     while start < end:
         begin = start + 8
         if begin > end:
-            msg = f"the {what} ends inside a frame's length"
-            raise FramingError(msg)
+            raise FramingError(f"the {what} ends inside a frame's length")
         start = begin + _length_at(data, start)[0]
         if start > end:
-            msg = f"a {what} frame of {start - begin} bytes where {end - begin} are left; is the message cut short?"
-            raise FramingError(msg)
+            raise FramingError(
+                f"a {what} frame of {start - begin} bytes where {end - begin} are left; is the message cut short?"
+            )
         cut.append(data[begin:start])
     return cut

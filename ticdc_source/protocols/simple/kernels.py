@@ -21,7 +21,7 @@ _FRACTION = re.compile(r"\.\d{1,6}$")
 
 
 def _instants(_type: ColumnType, settings: Settings) -> Kernel:
-    """Read `{"location": …, "value": …}`: a wall-clock time and its zone, which is the changefeed's.
+    """Read `{"location": …, "value": …}`: a wall-clock time and the changefeed's zone.
 
     When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
     """
@@ -49,14 +49,12 @@ def _instants(_type: ColumnType, settings: Settings) -> Kernel:
 
 
 def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str | None]]:
-    """Return the zones and the texts of cells."""
     zones: list[str | None] = []
     texts: list[str | None] = []
     for cell in numbers.require(cells, dict):
         zone = None if cell is None else cell["location"]
         if cell is not None and not (isinstance(zone, str) and isinstance(cell["value"], str)):
-            msg = "a TIMESTAMP whose location or value is no text"
-            raise TypeError(msg)
+            raise TypeError("a TIMESTAMP whose location or value is no text")
         zones.append(settings.time_zone if zone == LOCAL else zone)
         texts.append(None if cell is None else cell["value"])
     return zones, texts
@@ -101,7 +99,7 @@ _REPLACED = "\ufffd"  # TiCDC's JSON has it for bytes that are not UTF-8, and th
 def wrong_checksum(
     message: JSONObject, images: Mapping[str, object], columns: Sequence[Column], settings: Settings
 ) -> str | None:
-    """Return what is wrong with the checksums of a row; None if nothing is, or if nothing can tell."""
+    """Return what is wrong with the checksums of a row; None if nothing is, or nothing can tell."""
     checksum = message["checksum"]
     if checksum.get("corrupted"):
         return CORRUPTED
@@ -119,7 +117,7 @@ def wrong_checksum(
 
 
 def _is_lossy(cell: object) -> bool:
-    """Return whether a cell may stand for several values: bytes that were replaced, or an hour that comes twice."""
+    """Whether a cell may stand for several values: bytes that were replaced, or an hour that comes twice."""
     if isinstance(cell, dict):
         return _comes_twice(cell["value"], cell["location"])
     return isinstance(cell, str) and _REPLACED in cell
@@ -141,8 +139,7 @@ def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
     if type_.name == "timestamp":
         return KERNELS["timestamp"].text(type_, settings)([cell])[0].as_py().encode()
     if not isinstance(cell, str):
-        msg = f"a value {cell!r:.40}"
-        raise TypeError(msg)
+        raise TypeError(f"a value {cell!r:.40}")
     if type_.name in NUMBERED:
         return int(cell)
     if type_.name == "float":  # TiDB has it in 32 bits

@@ -8,24 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ticdc_source.schema.ddl_event import START, DDLEvent, Moment
-from ticdc_source.schema.ddl_kinds import LONGEST_TEXT
+from ticdc_source.schema.ddl_event import LONGEST_TEXT, START, DDLEvent, Moment
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
-    Add,
     AddKey,
+    Change,
     Create,
-    Describe,
+    Define,
     Drop,
     DropConstraint,
     DropKey,
     DropTable,
-    Fill,
     Forget,
     Like,
     Rename,
     RenameIndex,
-    RenameKey,
     RenameTable,
     SetDefault,
     Step,
@@ -58,7 +55,6 @@ class TableHistory:
 
     @classmethod
     def of_create(cls, create: Create) -> TableHistory:
-        """Return a table that a `CREATE TABLE` has just created; it has no versions."""
         return cls(create.columns, facts=create.facts, keys=_named(create.keys, ()), has_all_keys=True)
 
     @property
@@ -113,30 +109,32 @@ class TableHistory:
             self.untyped.add(column)
 
     def take(self, step: Step, moment: Moment) -> None:
-        """Apply a step that concerns only columns and indexes of this table."""
         match step:
-            case Add(_, column, type_, new):
-                if new:
-                    self._forget_earlier(column)
-                self._set_type(column, type_, moment, new=new)
-            case Fill(_, column):  # older rows have the default, so the type holds from the start if the name is new
+            case Define(_, column, type_, facts):
+                self._forget_earlier(column)
+                self._set_type(column, type_, moment, new=True)
                 versions = self.versions.get(column, ())
+                # Older rows have the default, so the type holds from the start if the name is new.
                 if len(versions) == 1 and column not in self.untyped:
                     self.versions[column] = ((START, versions[0][1]),)
-            case Describe(_, column, facts, defines):
-                before = self.facts_of(column)
-                merged = facts.or_else(_of_keys(before) if defines else before)
-                self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
+                self._describe(column, facts.or_else(_of_keys(self.others)))
+            case Change(_, column, to, type_, facts):
+                keys = _of_keys(self.facts_of(column) if column == to else self.facts.get(column, NO_FACTS))
+                if column != to:
+                    self._drop(column)
+                    self._forget_earlier(to)
+                    self._rename_in_keys(column, to)
+                self._set_type(to, type_, moment, new=column != to)
+                self._describe(to, facts.or_else(keys))
             case SetDefault(_, column, default):
                 self.facts[column] = replace(self.facts_of(column), default=default)
             case Drop(_, column):
                 self._drop(column)
             case Rename(_, column, to):
                 self._rename(column, to, moment)
-            case RenameKey(_, column, to):
-                self.facts[to] = _of_keys(self.facts.get(column, NO_FACTS))
-                self._rename_in_keys(column, to)
             case AddKey(_, key):
+                for column in filter(None, key.columns if key.unique else ()):
+                    self._describe(column, key.facts.or_else(self.facts_of(column)))
                 present = self._present_keys()
                 is_repeated = any(each.name == key.name for each in present)
                 self.keys = present if is_repeated else [*present, *_named([key], present)]
@@ -146,6 +144,9 @@ class TableHistory:
                 self._drop_key(name if any(key.name == name for key in self.keys) else "", primary=False)
             case RenameIndex(_, name, to):
                 self.keys = [key._replace(name=to) if key.name == name else key for key in self.keys]
+
+    def _describe(self, column: str, facts: ColumnFacts) -> None:
+        self.facts[column] = replace(facts, nullable=False) if facts.primary_key else facts
 
     def _forget_earlier(self, column: str) -> None:
         """Forget what an earlier column of this name had; its indexes were dropped with it.
@@ -266,21 +267,15 @@ class _Histories:
 
 
 def history_of(events: Iterable[DDLEvent], table: TableName) -> TableHistory:
-    """Return what DDL events of any table have made of one; empty if none names it."""
     return _histories(_texts(events)).tables.get(table.folded) or TableHistory()
 
 
-def versions_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, TypeVersions]:
-    """Return the types that DDL texts gave a table's columns, by lower-case name.
+def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[str, TypeVersions]]:
+    """Return the types that DDL texts gave columns, by the table's and the column's name in lower case.
 
     TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed, or is too long, is skipped and
     logged. It may have changed the table, so all types of its table so far are dropped with it.
     """
-    return versions_of_tables(events).get(table.folded, {})
-
-
-def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[str, TypeVersions]]:
-    """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case."""
     histories = _histories(_texts(events))
     for table, error, query in histories.unreadable:
         _log.warning("A DDL text of %s is passed over: %s: %.200s", table, error, query)
@@ -288,8 +283,6 @@ def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[st
 
 
 class _Text(NamedTuple):
-    """What of a DDL event makes histories."""
-
     moment: Moment
     table: TableName
     query: str

@@ -1,4 +1,7 @@
-"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102)."""
+"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102).
+
+Each function raises a ValueError if the text cannot be parsed.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.attributes import Default
 from ticdc_source.schema.mysql_ddl.statements import (
-    Add,
     AddKey,
+    Change,
     Create,
+    Define,
     Drop,
     DropKey,
-    Fill,
     Rename,
-    RenameKey,
     RenameTable,
     Step,
     steps,
@@ -70,49 +70,29 @@ _DATES = frozenset({"date", "datetime", "timestamp"})  # families whose zero val
 
 
 def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped]:
-    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
-    return list(_changes(_altering(steps(event.query, event.table.database))))
+    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement."""
+    return list(_changes(steps(event.query, event.table.database)))
 
 
 def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
-    """Return the columns that a CREATE TABLE gives its table, in lower case; none if the event has no such statement.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the columns that a CREATE TABLE gives its table, in lower case; none for another statement."""
     created = (step for step in steps(event.query, event.table.database) if isinstance(step, Create))
     return next((step.columns for step in created if step.table.is_same(event.table)), {})
 
 
 def name_before(event: DDLEvent, table: TableName) -> TableName | None:
-    """Return the name that a table had before a DDL event; None if the event does not name the table so.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the name that a table had before a DDL event; None if the event does not name the table so."""
     renames = steps(event.query, event.table.database)
     return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
 
 
 def renamed_tables(event: DDLEvent) -> list[TableName]:
-    """Return the names that tables had before a DDL event gave them others.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Return the names that tables had before a DDL event gave them others."""
     return [step.table for step in steps(event.query, event.table.database) if isinstance(step, RenameTable)]
 
 
 def changes_primary_key(event: DDLEvent) -> bool | None:
-    """Return whether a table has a primary key after a DDL event that adds or drops one; None for any other event.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
+    """Whether a table has a primary key after a DDL event that adds or drops one; None for any other event."""
     has_one = None
     for step in steps(event.query, event.table.database):
         if isinstance(step, DropKey) and step.primary:
@@ -122,39 +102,29 @@ def changes_primary_key(event: DDLEvent) -> bool | None:
     return has_one
 
 
-def _altering(statement: Sequence[Step]) -> list[Step]:
-    """Return the steps without the two that stand for the old and the new name of a column that CHANGE renames."""
-    renamed = {(step.column, step.to) for step in statement if isinstance(step, RenameKey)}
-    ends = {column for column, _ in renamed}
-    begins = {to for _, to in renamed}
-    return [
-        step._replace(new=False) if isinstance(step, Add) and step.column in begins and step.new else step
-        for step in statement
-        if not (isinstance(step, Drop) and step.column in ends)
-    ]
-
-
 def _changes(statement: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | Retyped]:
-    types = {step.column: step.type for step in statement if isinstance(step, Add)}
     for step in statement:
         match step:
-            case Add(_, column, type_, False):
-                yield Retyped(column, type_)
-            case Fill(_, column, default, facts):
-                yield _added(column, types[column], default, facts)
+            case Define():
+                yield _added(step)
+            case Change(_, column, to, type_):
+                yield Retyped(to, type_)
+                if column != to:
+                    yield Renamed(column, to)
             case Drop(_, column):
                 yield Dropped(column)
-            case Rename(_, column, to) | RenameKey(_, column, to):
+            case Rename(_, column, to):
                 yield Renamed(column, to)
 
 
-def _added(column: str, type_: ColumnType, default: Default | None, facts: ColumnFacts) -> Added:
+def _added(new: Define) -> Added:
     """Return what TiDB does for a new column: the default, or without one and with NOT NULL the zero of the type.
 
     Source: pingcap/tidb, `generateOriginDefaultValue` in pkg/ddl.
     """
-    nullable = facts.nullable is not False
-    if facts.generated:
+    column, type_, default = new.column, new.type, new.default
+    nullable = new.facts.nullable is not False
+    if new.facts.generated:
         return Added(column, type_, unknown="it is a generated column")
     if default is not None and default.unknown:
         return Added(column, type_, unknown=f"its default is {default.unknown}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ticdc_source.schema.ddl_kinds import INDEX_WORDS
+from ticdc_source.schema.ddl_event import INDEX_WORDS
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
@@ -29,40 +29,24 @@ class Like(NamedTuple):
     source: TableName
 
 
-class Add(NamedTuple):
-    """A column gets a type: a new column, or (`new` is false) one that exists."""
+class Define(NamedTuple):
+    """A table gets a new column. Rows that exist get its default; None if the definition has none."""
 
     table: TableName
     column: str
     type: ColumnType
-    new: bool
-
-
-class Fill(NamedTuple):
-    """A new column has this default, which the rows that exist get.
-
-    Attributes:
-        default: the default; None if the definition has none.
-        facts: what else the definition says.
-    """
-
-    table: TableName
-    column: str
+    facts: ColumnFacts
     default: Default | None
-    facts: ColumnFacts
 
 
-class Describe(NamedTuple):
-    """The definition of a column, or a new key, says something about a column; what it leaves out stays as it was.
-
-    Attributes:
-        defines: whether this is a whole definition: what it leaves out is gone, except for keys.
-    """
+class Change(NamedTuple):
+    """A column gets a new definition, and maybe another name. Its keys stay, and have the new name."""
 
     table: TableName
     column: str
+    to: str
+    type: ColumnType
     facts: ColumnFacts
-    defines: bool
 
 
 class SetDefault(NamedTuple):
@@ -122,14 +106,6 @@ class Rename(NamedTuple):
     to: str
 
 
-class RenameKey(NamedTuple):
-    """A column that was dropped lives on under another name, which its keys now have."""
-
-    table: TableName
-    column: str
-    to: str
-
-
 class RenameTable(NamedTuple):
     """A table gets another name."""
 
@@ -149,7 +125,7 @@ class Forget(NamedTuple):
     table: TableName
 
 
-_ColumnStep = Add | Fill | Describe | SetDefault | Drop | Rename | RenameKey
+_ColumnStep = Define | Change | SetDefault | Drop | Rename
 Step = _ColumnStep | Create | Like | AddKey | DropKey | DropConstraint | RenameIndex | RenameTable | DropTable | Forget
 
 
@@ -219,34 +195,21 @@ def _after_equals(tokens: Sequence[Token], index: int) -> str:
 
 
 class _Definition(NamedTuple):
-    """What a definition says of a column."""
-
     type: ColumnType
     facts: ColumnFacts
     default: Default | None
 
 
 def _definition(reader: Reader, *, binary: bool) -> _Definition:
-    """Parse a column's type and what stands behind it."""
     serial = reader.next.type == "word" and reader.next.text == "SERIAL"
     type_ = _type(reader, binary=binary)
     facts, default = described(reader)
     return _Definition(type_, SERIAL.or_else(facts) if serial else facts, default)
 
 
-class _Columns(NamedTuple):
-    """The columns between the brackets of a `CREATE TABLE`, or of an `ADD COLUMN`, by lower-case name."""
-
-    types: dict[str, ColumnType]
-    facts: dict[str, ColumnFacts]
-    defaults: dict[str, Default | None]
-    keys: tuple[Key, ...]
-
-
-def _columns(inside: Reader, *, binary: bool) -> _Columns:
-    columns: dict[str, ColumnType] = {}
-    facts: dict[str, ColumnFacts] = {}
-    defaults: dict[str, Default | None] = {}
+def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, _Definition], tuple[Key, ...]]:
+    """Parse the columns, by lower-case name, and the keys between the brackets of a `CREATE TABLE` or `ADD COLUMN`."""
+    columns: dict[str, _Definition] = {}
     keys: list[Key] = []
     for element in inside.parts():
         if element.next is END:
@@ -256,17 +219,18 @@ def _columns(inside: Reader, *, binary: bool) -> _Columns:
             keys += [] if key is None else [key]
         else:
             name = element.column()
-            columns[name], facts[name], defaults[name] = _definition(element, binary=binary)
+            columns[name] = _definition(element, binary=binary)
     # TiDB makes the indexes that have an element of their own first.
-    all_keys = (*keys, *(key for name, column in facts.items() for key in _own_keys(name, column)))
-    for key in keys:
-        for name, said in _facts_of_key(key):
-            facts[name] = said.or_else(facts.get(name, ColumnFacts()))
-    return _Columns(columns, {name: column.or_else(NO_KEY) for name, column in facts.items()}, defaults, all_keys)
+    all_keys = (*keys, *(key for name, column in columns.items() for key in _own_keys(name, column.facts)))
+    for name, column in columns.items():
+        facts = column.facts
+        for key in keys:
+            facts = key.facts.or_else(facts) if name in key.columns else facts
+        columns[name] = column._replace(facts=facts.or_else(NO_KEY))
+    return columns, all_keys
 
 
 def _own_keys(column: str, facts: ColumnFacts) -> Iterator[Key]:
-    """Yield the keys that the definition of a column makes."""
     if facts.primary_key:
         yield Key("primary", (column,), unique=True, primary=True)
     if facts.unique_key:
@@ -304,21 +268,6 @@ def _index_name(reader: Reader) -> str:
     return reader.name().lower() if has_name else ""
 
 
-def _facts_of_key(key: Key) -> list[tuple[str, ColumnFacts]]:
-    """Return what a key says about its columns; nothing if it is neither the primary key nor unique."""
-    if not key.unique:
-        return []
-    facts = ColumnFacts(primary_key=True, nullable=False) if key.primary else ColumnFacts(unique_key=True)
-    return [(name, facts) for name in key.columns if name]
-
-
-def _adding(table: TableName, key: Key) -> Iterator[Step]:
-    """Yield what a new index of a table that exists does."""
-    yield AddKey(table, key)
-    for name, facts in _facts_of_key(key):
-        yield Describe(table, name, facts, defines=False)
-
-
 def _create(reader: Reader) -> Iterator[Step]:
     reader.skip("OR", "REPLACE")
     reader.skip("GLOBAL")
@@ -334,8 +283,9 @@ def _create(reader: Reader) -> Iterator[Step]:
         yield Like(table, reader.table())
         return
     inside = reader.bracket()
-    columns = _columns(inside, binary=_charset(reader) == "BINARY")
-    yield Create(table, columns.types, columns.facts, columns.keys)
+    columns, keys = _columns(inside, binary=_charset(reader) == "BINARY")
+    types = {name: column.type for name, column in columns.items()}
+    yield Create(table, types, {name: column.facts for name, column in columns.items()}, keys)
 
 
 def _create_index(reader: Reader) -> Iterator[Step]:
@@ -346,7 +296,7 @@ def _create_index(reader: Reader) -> Iterator[Step]:
     name = _index_name(reader)
     reader.seek("ON")
     table = reader.table()
-    yield from _adding(table, _key(name, reader, unique=unique))
+    yield AddKey(table, _key(name, reader, unique=unique))
 
 
 def _alter(reader: Reader) -> Iterator[Step]:
@@ -364,34 +314,28 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         column = action.skip("COLUMN")
         action.skip("IF", "NOT", "EXISTS")
         if action.next.text == "(" and action.next.type == "sign":
-            columns = _columns(action.bracket(), binary=False)
-            for name, type_ in columns.types.items():
-                yield Add(table, name, type_, new=True)
-                yield Fill(table, name, columns.defaults.get(name), columns.facts[name])
-                yield Describe(table, name, columns.facts[name], defines=True)
-            for key in columns.keys:
+            columns, keys = _columns(action.bracket(), binary=False)
+            for name, definition in columns.items():
+                yield Define(table, name, *definition)
+            for key in keys:
                 yield AddKey(table, key)
         elif column or not _is_index(action):
-            yield from _defined(action, table, action.column(), new=True)
+            name = action.column()
+            type_, facts, default = _definition(action, binary=False)
+            yield Define(table, name, type_, facts.or_else(NO_KEY), default)
+            for key in _own_keys(name, facts):
+                yield AddKey(table, key)
         else:
             new_key = _index(action)
             if new_key is not None:
-                yield from _adding(table, new_key)
-    elif action.skip("MODIFY"):
+                yield AddKey(table, new_key)
+    elif (modifies := action.skip("MODIFY")) or action.skip("CHANGE"):
         action.skip("COLUMN")
         action.skip("IF", "EXISTS")
-        yield from _defined(action, table, action.column(), new=False)
-    elif action.skip("CHANGE"):
-        action.skip("COLUMN")
-        action.skip("IF", "EXISTS")
-        old, new = action.column(), action.column()
-        if old != new:
-            yield Drop(table, old)
+        old = action.column()
+        new = old if modifies else action.column()
         type_, facts, _ = _definition(action, binary=False)
-        yield Add(table, new, type_, new=old != new)
-        if old != new:
-            yield RenameKey(table, old, new)
-        yield Describe(table, new, facts, defines=True)
+        yield Change(table, old, new, type_, facts)
         for key in _own_keys(new, facts):
             yield AddKey(table, key)
     elif action.skip("DROP"):
@@ -425,16 +369,6 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
             yield from _renamed(table, action.table())
     elif action.skip("CONVERT", "TO") and _charset(action) == "BINARY":
         yield Forget(table)
-
-
-def _defined(action: Reader, table: TableName, column: str, *, new: bool) -> Iterator[Step]:
-    type_, facts, default = _definition(action, binary=False)
-    yield Add(table, column, type_, new=new)
-    if new:
-        yield Fill(table, column, default, facts)
-    yield Describe(table, column, facts.or_else(NO_KEY) if new else facts, defines=True)
-    for key in _own_keys(column, facts):
-        yield AddKey(table, key)
 
 
 def _default(action: Reader, table: TableName, column: str) -> Iterator[Step]:

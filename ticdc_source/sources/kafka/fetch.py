@@ -1,8 +1,7 @@
-"""An offset range → bounded chunks of its records.
+"""An offset range → bounded chunks of its records, by the rules of Spark's `KafkaDataConsumer`.
 
-The rules are those of Spark's `KafkaDataConsumer`: a range ends by the consumer's *position*, because its last offsets
-may hold no record (transaction markers, aborted or compacted records); records of the range that no longer exist are
-data loss; silence for too long is an error.
+A range ends by the consumer's *position*, because its last offsets may hold no record (transaction markers, aborted or
+compacted records); records of the range that no longer exist are data loss; silence for too long is an error.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
@@ -18,20 +18,15 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches.cut import between
-from ticdc_source.sources.kafka.client import (
-    Client,
-    Connect,
-    LogTruncatedError,
-    OffsetOutOfRangeError,
-    PartitionReader,
-    RetryingClient,
-    UnknownPartitionsError,
-)
-from ticdc_source.sources.kafka.kafka_python.connect import connect
+from ticdc_source.sources.kafka.answers import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
+from ticdc_source.sources.kafka.cut import between
+from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher
+
+if TYPE_CHECKING:
+    from ticdc_source.sources.kafka.kafka_python.connect import Client, PartitionReader
 
 # The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
 # hold no records ends soon.
@@ -56,7 +51,7 @@ class KafkaFetcher(Fetcher):
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
-        self._size = _FetchSize(client)
+        self._size = _FetchSize(self._brokers.fetch_size, client.request_timeout_ms / 1000)
 
     @property
     def library(self) -> str | None:
@@ -89,43 +84,26 @@ class KafkaFetcher(Fetcher):
 
 
 class _FetchSize:
-    """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
+    """How many bytes the next fetch should ask for. Brokers send a single record batch even if it is larger."""
 
-    `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
-    """
-
-    def __init__(self, client: ClientSettings) -> None:
-        largest = client.max_partition_fetch_bytes
-        self._largest: int = min(largest, client.fetch_max_bytes or largest)
-        self._wanted: int = self._largest
-        self._connected: int = self._largest  # what the connection asks for
+    def __init__(self, largest: int, timeout_seconds: float) -> None:
+        self._largest = self.wanted = largest
         self._fast = 0  # how many fetches in a row were fast
-        self.timeout_seconds: float = client.request_timeout_ms / 1000
+        self.timeout_seconds = timeout_seconds
 
     def __str__(self) -> str:
-        """Return the size, if it has been reduced, for messages."""
-        return "" if self._connected == self._largest else f"; the last fetch asked for {self._connected} bytes at most"
-
-    @property
-    def is_other(self) -> bool:
-        return self._wanted != self._connected
-
-    def apply(self, brokers: RetryingClient) -> None:
-        """Close the connections if another size is wanted; the next request connects with that size."""
-        if self.is_other:
-            brokers.fetch_at_most(self._wanted)
-            self._connected = self._wanted
+        """The size for messages, if it has been reduced."""
+        return "" if self.wanted == self._largest else f"; the last fetch asked for {self.wanted} bytes at most"
 
     def shrink(self) -> None:
-        """Want fewer bytes, if that is possible: none came in time."""
-        self._wanted = min(self._connected, max(_SMALLEST_FETCH, self._connected // _SHRINK))
+        self.wanted = min(self.wanted, max(_SMALLEST_FETCH, self.wanted // _SHRINK))
         self._fast = 0
 
     def came(self, seconds: float) -> None:
-        """Want more bytes, if this fetch, which was waited for so long, and those before it came fast enough."""
+        """Want more bytes if this fetch, which took so many seconds, and those before it were fast."""
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
         if self._fast >= _FAST_FETCHES:
-            self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
+            self.wanted, self._fast = min(self._largest, _GROW * self.wanted), 0
 
 
 class _RangeRead:
@@ -157,12 +135,12 @@ class _RangeRead:
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
             return client, client.reader(rest, self._limits, patience)
 
-        self._size.apply(self._brokers)
+        self._brokers.fetch_at_most(self._size.wanted)
         self._client, self._reader = self._brokers.ask(reader, patience=patience)
         self._asked_at = time.monotonic()
 
     def _reconnect(self) -> None:
-        """Fetch anew in the midst of the range. The record is not waited for while brokers are away."""
+        """Fetch anew in the middle of the range. While brokers are away, the wait for the record stands still."""
         began = time.monotonic()
         patience = self._current_patience()
         try:
@@ -178,7 +156,7 @@ class _RangeRead:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start the clock anew: the time that the caller took is not the brokers'."""
+        """Restart the clock, so that the caller's own time does not count as a wait."""
         self._waiting_since = self._looked_at = time.monotonic()
         self._wait_ms: float = _FIRST_WAIT_MS
         self._looks = 0
@@ -186,7 +164,6 @@ class _RangeRead:
         self._is_answered = True  # whether the brokers answered when they were last asked, in this wait
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the records of the range, some megabytes at a time at most."""
         end = self._range.end
         with self._addressed_errors():
             while self._expected < end:
@@ -195,7 +172,7 @@ class _RangeRead:
                     self._size.came(time.monotonic() - self._asked_at)
                     yield from self._accepted(arrived, position)
                     self._progressed()
-                    if self._size.is_other and self._expected < end:
+                    if self._size.wanted != self._brokers.fetch_size and self._expected < end:
                         self._reconnect()
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
@@ -206,7 +183,7 @@ class _RangeRead:
                     self._wait()
 
     def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
-        """Poll once; if the offset is out of range, seek to one that exists. See `PartitionReader.poll`."""
+        """Poll once; if the offset is out of range, seek to one that exists. See `BatchReader.poll`."""
         self._log_start = None
         try:
             return self._reader.poll(self._wait_ms)
@@ -218,7 +195,7 @@ class _RangeRead:
         return None, self._expected
 
     def _accepted(self, arrived: Iterator[Chunk], position: int) -> Iterator[Chunk]:
-        """Yield chunks without the records behind the end, and account for the holes in them and behind them."""
+        """Yield chunks without records behind the end, and account for the holes in and after them."""
         end = self._range.end
         for arriving in arrived:
             chunk = between(arriving, self._expected, end)
@@ -245,7 +222,7 @@ class _RangeRead:
             self._lost(f"{self._topic_partition}: offsets {missing} to {self._log_start - 1} are gone")
 
     def _continue_in_range(self) -> None:
-        """Answer 'offset out of range': report what is lost, and continue where records exist."""
+        """The offset is out of range: report what is lost, and continue where records exist."""
         bounds = self._bounds()
         if bounds is None:
             return  # reported by `_wait`, if it stays so
@@ -299,17 +276,17 @@ class _RangeRead:
         self._looked_at = time.monotonic()
 
     def _fetch_less(self) -> None:
-        """Fetch anew, with fewer bytes: on a slow link what was asked for cannot come before the client gives it up.
+        """Fetch anew with fewer bytes: on a slow link, the client gives up before a large answer has come.
 
         The connections are closed, because an answer that is under way holds up all others.
         """
         self._asked_at = time.monotonic()
         self._size.shrink()
-        if self._size.is_other:
+        if self._size.wanted != self._brokers.fetch_size:
             self._reconnect()
 
     def _current_patience(self) -> Patience:
-        """Return the one deadline of this wait for all that is asked of brokers."""
+        """The one deadline of this wait, for every request to brokers."""
         if self._patience is None:
             status = f"offset {self._expected} of {self._topic_partition} has not come"
             patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
@@ -338,7 +315,7 @@ class _RangeRead:
         return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 
     def _unavailable(self, reason: str) -> KafkaUnavailableError:
-        """Return an error in Spark's words, with the whole time since the last record."""
+        """An error in Spark's words, with the whole time since the last record."""
         waited_ms = (time.monotonic() - self._progress_at) * 1000
         option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
         return KafkaUnavailableError(
@@ -351,7 +328,7 @@ class _RangeRead:
 
     @contextmanager
     def _addressed_errors(self) -> Iterator[None]:
-        """Give errors about bytes that cannot be decoded, as they come out of the block, an address."""
+        """Give errors about bytes that cannot be decoded an address."""
         try:
             yield
         except DecodeError as error:
@@ -359,8 +336,7 @@ class _RangeRead:
         except TiCDCSourceError:
             raise
         except Exception as error:  # whatever parsers raise on malformed bytes
-            reason = f"{type(error).__name__}: {error}"
-            raise self._undecodable(reason) from error
+            raise self._undecodable(f"{type(error).__name__}: {error}") from error
 
     def _undecodable(self, reason: str) -> DecodeError:
         address = Address(

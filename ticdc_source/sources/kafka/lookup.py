@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
 from ticdc_source.options.kafka_client import client_settings
@@ -14,18 +14,14 @@ from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
-from ticdc_source.sources.kafka.client import (
-    BrokerFacts,
-    Client,
-    Connect,
-    RetryingClient,
-    Topic,
-    UnknownPartitionsError,
-)
-from ticdc_source.sources.kafka.kafka_python.connect import connect
+from ticdc_source.sources.kafka.answers import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets
+
+if TYPE_CHECKING:
+    from ticdc_source.sources.kafka.kafka_python.connect import Client
 
 DATA_LOSS = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was "
@@ -50,13 +46,9 @@ Answer = TypeVar("Answer")
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     """Looks up topic partitions and offsets for one read, and commits a stream's progress.
 
-    It connects at the first look-up and creates nothing on the brokers. `RetryingClient` says how long brokers that do
-    not answer are asked. A look-up that they answer with an error is retried `fetchOffset.numRetries` times,
-    `fetchOffset.retryIntervalMs` apart and each time with a new client (as Spark's does), except after errors that a
-    retry does not solve.
-
-    Raises:
-        OptionError: as `client_settings`.
+    It connects at the first look-up and creates nothing on the brokers. `RetryingClient` says how long they are waited
+    for. A look-up that they answer with an error is retried `fetchOffset.numRetries` times,
+    `fetchOffset.retryIntervalMs` apart, with a new client (as Spark's is), unless a retry cannot help.
     """
 
     def __init__(self, options: Options, *, connect: Connect = connect) -> None:
@@ -72,11 +64,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Return the topic partitions to read, by topic and number.
+        """The topic partitions to read, by topic and number.
 
         Args:
-            missing: leave out topics and partitions that do not exist (a stream waits for them) instead of failing.
-            known: partitions that existed before, as a checkpoint has them; those of other topics do not matter.
+            missing: whether to leave out topics and partitions that do not exist (a stream waits for them).
+            known: partitions that existed before, according to a checkpoint; those of other topics do not matter.
 
         Raises:
             OptionError: a topic or partition does not exist (or the user may not see it), or no topic matches.
@@ -110,18 +102,16 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
                 if absent and not missing:
                     topic, partition = absent[0]
                     count = sum(each.topic == topic for each in existing)
-                    msg = (
+                    raise OptionError(
                         f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has "
                         f"{counted(count, 'partition')}"
                     )
-                    raise OptionError(msg)
                 return [each for each in assigned if each in existing]
             case SubscribePattern(pattern):
                 everything = self._look_up(lambda client, patience: client.topics(None, patience)).values()
                 matching = [topic for topic in everything if not topic.is_internal and pattern.fullmatch(topic.name)]
                 if not matching and not missing:
-                    msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
-                    raise OptionError(msg)
+                    raise OptionError(f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole")
                 return sorted(each for topic in matching for each in topic.partitions)
 
     def _of_topics(self, names: Sequence[str], *, missing: bool) -> list[TopicPartition]:
@@ -129,7 +119,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return sorted(each for topic in topics.values() for each in topic.partitions)
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the log start offset of each topic partition.
+        """The log start offset of each topic partition.
 
         Raises:
             DataLossError: a partition no longer exists.
@@ -137,7 +127,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._offsets(dict.fromkeys(topic_partitions, EARLIEST))
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the end offset of each topic partition; with read_committed, the last stable offset.
+        """The end offset of each topic partition; with read_committed, the last stable offset.
 
         Raises:
             DataLossError: a partition no longer exists.
@@ -145,17 +135,17 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing. See `Client`."""
+        """The ids of the topics by name, as of the last look-ups; see `NetworkClient`."""
         client = self._brokers.client
         return {} if client is None else client.topic_ids
 
     def leader_epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the epochs of the leaders as of the last look-ups of end offsets; this asks nothing. See `Client`."""
+        """The leaders' epochs as of the last look-ups of end offsets; see `NetworkClient`."""
         client = self._brokers.client
         return {} if client is None else client.leader_epochs
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
-        """Return where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
+        """Where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
 
         Raises:
             DataLossError: a partition no longer exists.
@@ -163,31 +153,29 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._of_existing(lambda client, patience: client.ends_of_epochs(epochs, patience))
 
     def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> Offsets:
-        """Return the offset of each partition's first record at or after a time, in milliseconds since the epoch.
+        """The offset of each partition's first record at or after a time, in milliseconds since the epoch.
 
         Raises:
-            OptionError: a partition has no such record, and `or_latest`, which means its end offset, is off.
+            OptionError: a partition has no such record; with `or_latest` it gets its end offset instead.
             DataLossError: a partition no longer exists.
         """
         offsets = self._offsets(times)
         for topic_partition in sorted(offsets):
             if offsets[topic_partition] < 0 and not or_latest:
-                msg = (
+                raise OptionError(
                     f"No offset matched from request of topic-partition {topic_partition} and timestamp "
                     f"{times[topic_partition]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
                     f"at the end there{time_hint(self._options) or '.'}"
                 )
-                raise OptionError(msg)
         without = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
         return offsets | (self.latest(without) if without else {})
 
     def resolve_ranges(self) -> list[OffsetRange]:
-        """Return the offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
+        """The offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
 
         Raises:
             OptionError: the options contradict the partitions or offsets that exist.
-            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on (else a warning says so, and the
-                ranges hold the offsets that exist).
+            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on.
         """
         topic_partitions = self.partitions()
         requested_starts = by_partition(start_spec(self._options, streaming=False), topic_partitions, "start")
@@ -196,7 +184,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return ranges_between(starts, ends, time_hint(self._options))
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset where a new stream starts in each partition, within the offsets that exist."""
+        """The offset at which a new stream starts in each partition, within those that exist."""
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
@@ -223,13 +211,13 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return clipped_starts, clipped_ends
 
     def everything(self) -> list[OffsetRange]:
-        """Return all that each partition has, as a sample for a stream's schema."""
+        """Everything that each partition has, as a sample for a stream's schema."""
         topic_partitions = self.partitions()
         earliest, latest = self.earliest(topic_partitions), self.latest(topic_partitions)
         return [OffsetRange(*each, min(earliest[each], latest[each]), latest[each]) for each in topic_partitions]
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a consumer group, so that others can see them; a failure is only logged."""
+        """Commit offsets for a consumer group, for others to see; a failure is only logged."""
         try:
             self._brokers.ask(lambda client, _: client).commit(group, offsets)
         except (TiCDCSourceError, OSError, RuntimeError) as error:
@@ -253,8 +241,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             return self._look_up(ask)
         except UnknownPartitionsError as error:
             deleted = listed(error.topic_partitions)
-            msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."
-            raise DataLossError(msg) from error
+            raise DataLossError(f"{DATA_LOSS}Partitions {deleted} have been deleted.") from error
 
     def _look_up(self, ask: Callable[[Client, Patience], Answer]) -> Answer:
         return self._brokers.ask(
@@ -265,7 +252,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
 
 def report_loss(reason: str, *, fail: bool) -> None:
-    """Report records that Kafka does not have any more, as `record_source.report_loss` does."""
     report(reason, fail=fail, begin=DATA_LOSS)
 
 

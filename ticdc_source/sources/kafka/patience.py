@@ -1,12 +1,11 @@
-"""How long brokers that do not answer are waited for: time limit, log lines and the final error.
+"""How long to wait for brokers that do not answer: time limit, log lines and the final error.
 
-The client library tries the servers that it knows and reports each failure to a `Patience`. The `Patience` decides when
-to give up, logs progress, and builds the final error. The caller sets the time limit with a `Limit`.
+Whoever tries servers reports each failure to a `Patience`, which logs progress and decides when to give up.
 
-Some causes end a wait before its limit. A permanent one, such as a name that DNS does not know, does until the brokers
-have answered for the first time. A connection that is refused may be a broker that starts, or a wrong port. It ends the
-wait only where the port is likelier wrong: at the first contact of the driver, if each bootstrap server refuses, and
-`kafka.bootstrap.timeout.ms` is not set. Whoever starts a job together with its brokers sets that.
+Some causes end a wait early. A permanent one, such as a name that DNS does not know, does until the brokers have
+answered for the first time. A refused connection may be a broker that starts, or a wrong port: it ends the wait only at
+the first contact of the driver, if every bootstrap server refuses, and unless `kafka.bootstrap.timeout.ms` is set, as
+it should be for a job that starts together with its brokers.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ _log = logging.getLogger(__name__)
 
 # Seconds of waiting before the first log line, and between later log lines.
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
-# Give up after this time if all failures look permanent. Not at once: DNS or a starting broker may fail for a moment.
-_PERMANENT_FAILURE_SECONDS = 5.0
-# If all servers refuse: whoever has typed a wrong port is told within five, with the start of Python.
-_REFUSED_SECONDS = 2.0
+_PERMANENT_FAILURE_SECONDS = 5.0  # not at once: DNS or a starting broker may fail for a moment
+_REFUSED_SECONDS = 2.0  # so that a wrong port is told within five, including the start of Python
 
 
 class Cause(NamedTuple):
@@ -79,7 +76,7 @@ class Patience:
         return limited
 
     def apart(self, status: str) -> Patience:
-        """Return a wait for something else in the time that is left, with failures and log times of its own."""
+        """Return a wait for something else within the time left, with failures and log times of its own."""
         other = object.__new__(Patience)
         other.__dict__.update(self.__dict__)
         other._began, other._status = self._clock(), status
@@ -99,12 +96,12 @@ class Patience:
         return bool(self._progress.failures)
 
     def is_cut_short(self, server: str, seconds: float) -> bool:
-        """Whether a try of so many seconds, which the deadline ended, says less than the failure before it."""
+        """Whether a try that the deadline ended after some seconds says less than the failure before it."""
         return server in self._progress.failures and seconds < (self._clock() - self._began) / 2
 
     @property
     def pause_ms(self) -> float:
-        """How many milliseconds pass until the next log line or the deadline, plus one so that it is past."""
+        """Milliseconds until the next log line or the deadline, plus one so that it is past."""
         return min(self.left_ms, max(0.0, self._progress.next_line - self._clock()) * 1000) + 1
 
     def failed(self, server: str, cause: Cause) -> None:
@@ -113,7 +110,7 @@ class Patience:
         self.log_if_due()
 
     def set_missing(self, text: str | None) -> None:
-        """Set what is still missing although brokers answer; None if nothing is."""
+        """Say what is still missing although brokers answer; None if nothing is."""
         self._progress.missing = text
 
     def log_if_due(self) -> None:
@@ -133,7 +130,7 @@ class Patience:
         )
 
     def answered(self) -> None:
-        """Note that the brokers have answered: log it, if this wait has logged a warning."""
+        """Log that the brokers have answered, if this wait has logged a warning."""
         if self._progress.has_logged:
             _log.warning("Kafka at %s answers after %.0f s", self._servers, self._clock() - self._began)
 
@@ -151,27 +148,20 @@ class Patience:
         return len(causes) >= len(set(self._servers.split(","))) and all(cause.is_refused for cause in causes)
 
     def check(self) -> None:
-        """Raise the error if the deadline has passed, or more time would not help.
-
-        Raises:
-            KafkaUnavailableError: one of these is so.
-        """
+        """Raise KafkaUnavailableError if the deadline has passed, or more time would not help."""
         seconds = self._clock() - self._began
         causes = [cause for _, cause in self._progress.failures.values()]
         is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
         is_hopeless = is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS
         is_refused = self._limit.ends_if_refused and seconds >= _REFUSED_SECONDS and self._are_all_refused
-        if self.is_over or is_hopeless or is_refused:
-            raise self.error()
-
-    def error(self) -> KafkaUnavailableError:
-        seconds = self._clock() - self._began
+        if not (self.is_over or is_hopeless or is_refused):
+            return
         limit = "more time would not help"
         if self.is_over:
             limit = f"{self._limit.option} = {self._limit.ms:.0f} ms"
         elif self._are_all_refused:
             limit = "for brokers that are starting, set kafka.bootstrap.timeout.ms"
-        return KafkaUnavailableError(
+        raise KafkaUnavailableError(
             f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
             "kafka.bootstrap.servers, kafka.security.protocol and the network"
         )

@@ -56,8 +56,7 @@ class Probe(AbstractContextManager["Probe"]):
             raise
         else:
             wrapped.close()
-            msg = "the connection was closed after the handshake"
-            raise ConnectionResetError(msg)
+            raise ConnectionResetError("the connection was closed after the handshake")
         wrapped.settimeout(_SECONDS)
         return Probe(wrapped)
 
@@ -73,7 +72,7 @@ class Probe(AbstractContextManager["Probe"]):
         return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
 
     def spoken(self) -> Spoken:
-        """Return what answers to ApiVersions, without a login; `Spoken.NOTHING` for a closed or silent connection."""
+        """What answers to ApiVersions, which needs no login."""
         try:
             answer = self._ask(_API_VERSIONS, 0, b"")
         except OSError:
@@ -81,7 +80,7 @@ class Probe(AbstractContextManager["Probe"]):
         return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
 
     def mechanisms(self) -> list[str] | None:
-        """Return the SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
+        """The SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
         try:
             answer = self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM)
         except OSError:
@@ -97,7 +96,7 @@ class Probe(AbstractContextManager["Probe"]):
         return names
 
     def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
-        """Return what follows the correlation id of an answer; the first bytes if it is none."""
+        """Return what follows the correlation id of an answer, or the first bytes of something else."""
         client = b"ticdc-source-doctor"
         request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
         self._socket.sendall(struct.pack(">i", len(request)) + request)
@@ -113,8 +112,7 @@ class Probe(AbstractContextManager["Probe"]):
         while len(received) < count:
             part = self._socket.recv(count - len(received))
             if not part:
-                msg = "Connection reset: closed without an answer"
-                raise ConnectionResetError(msg)
+                raise ConnectionResetError("Connection reset: closed without an answer")
             received += part
             if received.startswith(_TLS_ALERT):
                 return received.ljust(count, b"\0")
@@ -131,7 +129,7 @@ def probe(host: str, port: int) -> Probe:
 
 
 def speaks_tls(host: str, port: int) -> bool:
-    """Return whether something at an address answers to a TLS handshake, whatever its certificate is."""
+    """Whether something at an address answers a TLS handshake, whatever its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent: the question is only whether it is TLS

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange, pack
-from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
-from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 
@@ -26,30 +25,23 @@ class KafkaSource(RecordSource):
     is_one_log = False
     loss = DATA_LOSS
 
-    def __init__(self, options: Options, formats: WireFormats) -> None:
-        super().__init__(options, formats)
-        self._made: KafkaCluster | None = None
-
-    @property
+    @cached_property
     def _cluster(self) -> KafkaCluster:
-        if self._made is None:
-            self._made = KafkaCluster(self._options)
-        return self._made
+        return KafkaCluster(self._options)
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        if "_cluster" in vars(self):
+            self._cluster.close()
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:
         return ", ".join(sorted({each.topic for each in ranges})) or "the topics"
 
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto" and protocol not in self._formats.in_topics:
-            msg = (
+            raise OptionError(
                 f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path' instead of topics, "
                 "or another protocol"
             )
-            raise OptionError(msg)
 
     def batch_ranges(self) -> list[OffsetRange]:
         return self._cluster.resolve_ranges()
@@ -64,7 +56,6 @@ class KafkaSource(RecordSource):
         return self._cluster.latest(topic_partitions)
 
     def existing(self) -> Iterable[TopicPartition]:
-        """Return the topic partitions that exist; a stream waits for missing topics."""
         return self._cluster.partitions(missing=True)
 
     def topic_ids(self) -> Mapping[str, str]:
@@ -97,58 +88,44 @@ class KafkaSource(RecordSource):
 
     def commit(self, offsets: Offsets) -> None:
         group = self._options.kafka.get("group.id")
-        if self._options.commit_group_offsets and group and self._made is not None:
-            self._made.commit_group(group, offsets)
+        if self._options.commit_group_offsets and group:
+            self._cluster.commit_group(group, offsets)
 
 
-_IDLE_SECONDS = 300.0  # as Spark's spark.kafka.consumer.cache.timeout
 _MAX_IDLE = 16
 
 
 class FetcherPool:
-    """Idle fetchers, by the settings they were made with. Safe to use from several threads."""
+    """Idle fetchers, by the settings they were made with. Thread-safe."""
 
     def __init__(self) -> None:
         # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
-        self._idle: dict[tuple[ClientSettings, FetchSettings], tuple[Fetcher, float]] = {}
+        self._idle: dict[tuple[ClientSettings, FetchSettings], Fetcher] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def borrow(self, client: ClientSettings, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
-        """Return a context with an idle fetcher for these settings, or a new one, as `fresh` demands.
-
-        The fetcher goes back to the pool at the end, unless the block failed or was abandoned.
-        """
+        """Lend an idle fetcher with these settings, or a new one; it comes back unless the block fails."""
         key = (client, settings)
-        self._close_old()
         with self._lock:
             idle = None if fresh else self._idle.pop(key, None)
-        fetcher = KafkaFetcher(client, settings) if idle is None else idle[0]
+        fetcher = idle or KafkaFetcher(client, settings)
         try:
             yield fetcher
         except BaseException:  # also GeneratorExit: an abandoned fetch leaves records in flight
             fetcher.close()
             raise
         with self._lock:
-            replaced = self._idle.pop(key, None)
-            self._idle[key] = (fetcher, time.monotonic())
-        if replaced is not None:
-            replaced[0].close()
+            dropped = [self._idle.pop(key)] if key in self._idle else []
+            self._idle[key] = fetcher
+            dropped += [self._idle.pop(oldest) for oldest in list(self._idle)[:-_MAX_IDLE]]
+        for each in dropped:
+            each.close()
 
     def close_all(self) -> None:
         with self._lock:
-            idle = list(self._idle.values())
-            self._idle.clear()
-        for fetcher, _ in idle:
-            fetcher.close()
-
-    def _close_old(self) -> None:
-        limit = time.monotonic() - _IDLE_SECONDS
-        with self._lock:
-            keys = list(self._idle)
-            old = [key for key in keys if self._idle[key][1] < limit] + keys[: max(0, len(keys) - _MAX_IDLE)]
-            dropped = [self._idle.pop(key)[0] for key in dict.fromkeys(old)]
-        for fetcher in dropped:
+            idle, self._idle = self._idle, {}
+        for fetcher in idle.values():
             fetcher.close()
 
 

@@ -1,13 +1,12 @@
-"""Tokens of logins, whatever the client library: where they come from, and how each is renewed before it expires.
+"""Tokens for logins: where they come from, and how they are renewed before they expire.
 
-A token comes from a token endpoint (the client credentials grant of RFC 6749, sections 4.4, 5.1 and 5.2, in the request
-of Kafka's `HttpJwtRetriever`, which also says after which answers another try is in vain), from a file, or from AWS: a
+A token comes from a token endpoint (the client credentials grant of RFC 6749, sections 4.4, 5.1 and 5.2, as Kafka's
+`HttpJwtRetriever` requests it, which also says after which answers a retry is in vain), from a file, or from AWS: a
 request to connect that `aws-msk-iam-sasl-signer-python` signs. `botocore` gets the credentials of a profile and of a
 role here: the package takes no region for STS, and no role together with a profile.
 
-Java's `ExpiringCredentialRefreshingLogin` renews a token in a thread of its own, when 80 to 85 percent of its lifetime
-are over, whether or not anybody needs it. Here whoever needs it after that time starts the renewal. That is early
-enough: brokers want a login again at the end of a session, and clients begin it at 85 percent of that.
+Whoever needs a token when 80 to 85 percent of its lifetime are over starts its renewal. That is early enough: brokers
+want a new login at the end of a session, and clients begin it at 85 percent of that.
 """
 
 from __future__ import annotations
@@ -64,21 +63,21 @@ _BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amaz
 
 
 class Token(NamedTuple):
-    """What a broker wants to see, and for how many seconds it is valid from when it was asked for."""
+    """A token, and for how many seconds it is valid from when it was asked for."""
 
     value: Secret
     seconds: float
 
 
 class TokenUnavailableError(Exception):
-    """There is no token now; there may be one a moment later. `cause` says whether that is likely."""
+    """There is no token now; `cause` says whether there may be one a moment later."""
 
     def __init__(self, cause: Cause, /) -> None:
         super().__init__(cause.text)
         self.cause = cause
 
 
-# Gets a token in so many seconds at most; raises TokenUnavailableError, or OptionError if another try would not help.
+# Gets a token within some seconds; raises TokenUnavailableError, or OptionError if a retry would not help.
 FetchToken: TypeAlias = Callable[[float], Token]
 
 
@@ -92,14 +91,7 @@ _NONE = _Held(Secret(""), -math.inf, -math.inf)
 
 
 class RenewedToken:
-    """A token that is renewed while it is used. Safe to use from several threads.
-
-    Args:
-        fetch: gets a token.
-        source: where from, for messages.
-        advice: what to look at if there is none, for messages.
-        times: how long to wait.
-    """
+    """A token that is renewed while it is used. Thread-safe. Messages name the source and the advice."""
 
     def __init__(self, fetch: FetchToken, source: str, advice: str, times: LoginTimes) -> None:
         self._fetch = fetch
@@ -114,7 +106,7 @@ class RenewedToken:
         self._pause_ms = float(times.retry_backoff_ms)
 
     def wait(self, patience: Patience) -> None:
-        """Wait for a token, if there is no valid one.
+        """Wait until there is a valid token.
 
         Raises:
             OptionError: the login is refused.
@@ -138,22 +130,20 @@ class RenewedToken:
             try:
                 patience.check()
             except KafkaUnavailableError as end:
-                msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
-                raise KafkaUnavailableError(msg) from end
+                raise KafkaUnavailableError(
+                    f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
+                ) from end
             time.sleep(pause_s)
         patience.answered()
 
     def replace(self, refused: str | None, patience: Patience) -> bool:
-        """Get another token, as brokers refuse one. If that is new, another one would be refused too: it is dropped.
+        """Get another token after brokers refused one, and return whether there is another one to try.
 
-        A token that is not new may have expired early: a machine that is asleep does not count the time.
+        An old token may have expired early: a machine that sleeps does not count the time. A new one is only dropped,
+        because the next would be refused too.
 
         Args:
             refused: the text of the token; None if the client has used none since its last refusal.
-            patience: how long to wait.
-
-        Returns:
-            whether there is another one.
 
         Raises:
             OptionError, KafkaUnavailableError: as `wait`.
@@ -168,7 +158,7 @@ class RenewedToken:
         return not is_new
 
     def value(self) -> str:
-        """Return the token's text. If it is time for the next one, ask for that, and wait a moment for it.
+        """The token's text. If the next one is due, ask for it, and wait a moment.
 
         Raises:
             TokenUnavailableError: it has expired, and could not be renewed.
@@ -188,7 +178,7 @@ class RenewedToken:
         return self._asking is not None and self._asking.is_alive()
 
     def _has_asked(self, seconds: float) -> bool:
-        """Wait so long for the one thread that asks, which is for all; return whether it has ended."""
+        """Wait for the one thread that asks for everybody; return whether it has ended."""
         with self._lock:
             if self._asking is None or not self._is_asking:
                 asking = threading.Thread(target=self._ask, name="ticdc-login", daemon=True)
@@ -236,9 +226,9 @@ def _text(failure: Cause | OptionError | None) -> str:
 
 @lru_cache(maxsize=16)
 def token_of(login: EndpointLogin | MSKLogin, servers: tuple[str, ...], tls: TLSSettings | None) -> RenewedToken:
-    """Return the token of a login, one for all clients of a process: a worker makes many.
+    """The token of a login, shared by all clients of a process.
 
-    `tls` is that of the brokers, for an endpoint without settings of its own.
+    `tls` is that of the brokers, for an endpoint without its own settings.
     """
     if isinstance(login, MSKLogin):
         return RenewedToken(lambda seconds: _sign_token(login, servers, seconds), "AWS", _AWS_ADVICE, login.times)
@@ -255,7 +245,7 @@ if hasattr(os, "register_at_fork"):  # a thread that renews a token stays in the
 
 
 def hide_debug(loggers: Iterable[str]) -> None:
-    """Keep lines at level DEBUG out of some loggers: they show secrets."""
+    """Drop what some loggers say at level DEBUG: it shows secrets."""
     for name in loggers:
         logging.getLogger(name).addFilter(_not_debug)
 
@@ -265,17 +255,17 @@ def _not_debug(record: logging.LogRecord) -> bool:
 
 
 def _shown(endpoint: str) -> str:
-    """Return an endpoint's URL for messages, without what may be secret in it."""
+    """An endpoint's URL without what may be secret in it."""
     parsed = urlsplit(endpoint)
     return f"{parsed.scheme}://{parsed.netloc}{parsed.path}"
 
 
 def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], seconds: float) -> Token:
-    """Get a token from an endpoint, in so many seconds, or from the file that the login names instead.
+    """Get a token from an endpoint within some seconds, or from the file that the login names instead.
 
     Raises:
-        AccessRefusedError: the endpoint refuses, or is none.
-        TokenUnavailableError: the endpoint does not answer now.
+        AccessRefusedError: the endpoint refuses, or is no token endpoint.
+        TokenUnavailableError: it does not answer now.
     """
     if login.endpoint.startswith("file:"):
         return _read(login)
@@ -288,8 +278,7 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
         if not error.is_untrusted:
             raise TokenUnavailableError(Cause(str(error), error.is_permanent)) from error
         untrusted = f"The certificate of the token endpoint {name} is not trusted: {error}"
-        msg = f"{untrusted}. Check kafka.ssl.truststore.location"
-        raise AccessRefusedError(msg) from error
+        raise AccessRefusedError(f"{untrusted}. Check kafka.ssl.truststore.location") from error
     if answer.status in _SUCCESS:
         return _token(answer.body, name)
     what = answer.status_text + _said(answer.body, login)
@@ -329,13 +318,14 @@ def _token(answer: bytes, name: str) -> Token:
     value = content.get("access_token") if isinstance(content, dict) else None
     if not isinstance(value, str) or not value.strip():
         what = "is not JSON" if content is None else "has no access_token"
-        msg = f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
-        raise AccessRefusedError(msg)
+        raise AccessRefusedError(
+            f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
+        )
     return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
 
 
 def _lifetime(value: str, expires_in: object) -> float:
-    """Return how many seconds a token is valid, by the answer and by itself if it is a JWT, without our clock."""
+    """The seconds that a token is valid, by the answer and by itself if it is a JWT, without our clock."""
     lifetimes = [_number(expires_in)]
     try:
         part = value.split(".")[1]
@@ -347,7 +337,7 @@ def _lifetime(value: str, expires_in: object) -> float:
 
 
 def _number(value: object) -> float:
-    """Return a number that some endpoints write as text; NaN, which no comparison finds, if it is none."""
+    """A number, which some endpoints write as text; NaN, which no comparison finds, if it is none."""
     try:
         return float(value) if isinstance(value, (int, float, str)) else math.nan
     except (ValueError, OverflowError):
@@ -360,15 +350,14 @@ def _read(login: EndpointLogin) -> Token:
         value = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
-        msg = f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}") from None
     if not value:
         raise TokenUnavailableError(Cause("the file is empty"))
     return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
 
 
 def _said(body: bytes, login: EndpointLogin) -> str:
-    """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
+    """The endpoint's words about an error, without secrets: some echo what they were sent."""
     try:
         content = loads(body)
         parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
@@ -384,7 +373,7 @@ def _said(body: bytes, login: EndpointLogin) -> str:
 
 
 def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token:
-    """Sign a token for Amazon MSK; the bootstrap servers' names have the region."""
+    """Sign a token for Amazon MSK; the names of bootstrap servers contain the region."""
     try:
         import botocore.session  # noqa: PLC0415 (optional packages)
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415
@@ -392,22 +381,20 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         from botocore.config import Config  # noqa: PLC0415
         from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415
     except ImportError:
-        msg = (
+        raise AccessRefusedError(
             f"A login with AWS's IAM needs the package {_AWS_PACKAGE} where the driver and the executors run (pip "
             f"install {_AWS_PACKAGE})"
-        )
-        raise AccessRefusedError(msg) from None
+        ) from None
     hide_debug(_TALKATIVE)
     try:
         session = botocore.session.Session(profile=login.profile)
         in_name = next((match[1] for server in servers if (match := _BROKER.search(server.lower()))), None)
         region = in_name or session.get_config_variable("region")
         if region is None:
-            msg = (
+            raise AccessRefusedError(
                 "The names of the brokers do not tell AWS's region: use those that MSK gives for "
                 "kafka.bootstrap.servers, or set AWS_REGION or a profile with a region"
             )
-            raise AccessRefusedError(msg)
         if login.role_arn is None:
             credentials = session.get_credentials()
         else:
@@ -418,8 +405,7 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
             role = sts.assume_role(RoleArn=login.role_arn, RoleSessionName=login.role_session, **named)["Credentials"]
             credentials = Credentials(role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
         if credentials is None:
-            msg = f"AWS's configuration has no credentials. Check {_AWS_ADVICE}"
-            raise AccessRefusedError(msg)
+            raise AccessRefusedError(f"AWS's configuration has no credentials. Check {_AWS_ADVICE}")
 
         class Provider(CredentialProvider):  # type: ignore[misc]  # botocore has no types
             def load(self) -> object:
@@ -432,6 +418,7 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         if isinstance(error, AccessRefusedError):
             raise
         code = error.response.get("Error", {}).get("Code") if isinstance(error, failures.ClientError) else None
-        msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {_AWS_ADVICE}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {_AWS_ADVICE}"
+        ) from None
     return Token(Secret(signed), _AWS_SECONDS)

@@ -74,11 +74,11 @@ class _TopicIds:
                 self.current[topic] = topic_id
 
     def of_offset(self, written: Mapping[str, str], topics: Collection[str]) -> dict[str, str]:
-        """Return the ids that belong to an offset: those written in it, else those that this process saw."""
+        """The ids that belong to an offset: those written in it, else those that this process saw."""
         return {**{topic: each for topic, each in self.unwritten.items() if topic in topics}, **written}
 
     def is_explained(self, ids: Mapping[str, str]) -> bool:
-        """Return whether each id is current or retired, or its topic has no current id."""
+        """Whether each id is current or retired, or its topic has no current id."""
         return all(old in self.retired for old, _ in _changed(ids, self.current).values())
 
     def accept(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
@@ -91,7 +91,7 @@ class _TopicIds:
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the topics that have another id now, with both ids."""
+    """The topics that have another id now, with both ids."""
     return {topic: (old, now[topic]) for topic, old in sorted(before.items()) if topic in now and now[topic] != old}
 
 
@@ -113,9 +113,9 @@ class _LeaderEpochs:
         self._ends = {key: end for key, end in self._ends.items() if self.current.get(key[0]) == before.get(key[0])}
 
     def truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """Return the partitions whose logs were truncated, with the first offset that was lost.
+        """The partitions whose logs were truncated, with the first offset that was lost.
 
-        This asks the brokers only about partitions that have had an election since.
+        Brokers are asked only about partitions with an election since.
 
         Args:
             offsets: an offset in each partition that its log had reached.
@@ -155,7 +155,7 @@ class TopicPlanner:
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def __post_init__(self) -> None:
-        """Ask the same brokers for the ends of epochs."""
+        """Ends of epochs come from the same brokers."""
         self._epochs = _LeaderEpochs(self.lookup.ends_of_epochs)
 
     def initial(self) -> OffsetJSON:
@@ -164,7 +164,6 @@ class TopicPlanner:
         return initial_offset(self._start)
 
     def stop_at_latest(self) -> None:
-        """Fix the end of the stream at the ends of the next look-up (Trigger.AvailableNow)."""
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
@@ -174,11 +173,6 @@ class TopicPlanner:
         return max(0, self._latest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; see `StreamPlanner.next`.
-
-        Raises:
-            DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
-        """
         begins = started = offsets_of(start)
         _refuse_snapshot(start)
         ids = self._ids.of_offset(topic_ids_of(start), _topics(begins))
@@ -212,11 +206,6 @@ class TopicPlanner:
         return end_offset(start, {**more, **self._written(ends, {**ids, **self._ids.current})})
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the offset ranges between two offsets, by topic and partition, without empty ones.
-
-        Raises:
-            DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
-        """
         ends, begins = offsets_of(end), start_offsets(start, end)
         _refuse_snapshot(end)
         planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
@@ -246,10 +235,9 @@ class TopicPlanner:
         return [OffsetRange(*tp, begins[tp], ends[tp]) for tp in sorted(ends) if ends[tp] > begins[tp]]
 
     def _look(self, checkpointed: Iterable[TopicPartition] = ()) -> Offsets:
-        """Return the ends of all topic partitions; look them up if the last answer is too old.
+        """Return the ends of all topic partitions; look them up, with topic ids, if the last answer is too old.
 
-        Topic ids come with the same look-up. Spark asks some 90 times a second while a stream is idle. A process looks
-        for the partitions in the checkpoint when it first lists partitions.
+        Spark asks some 90 times a second while a stream is idle. `checkpointed` are looked for at the first listing.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
@@ -265,7 +253,7 @@ class TopicPlanner:
         return self._latest
 
     def _ends_of_listed(self, now: float) -> Offsets:
-        """Return the ends of the listed partitions, and drop deleted ones from the list: the caller judges the loss."""
+        """The ends of the listed partitions. Deleted ones are dropped from the list: the caller judges the loss."""
         for look in range(_LOOKS_UNTIL_WITHOUT_OFFSETS):
             try:
                 return self.lookup.latest(self._partitions) if self._partitions else {}
@@ -290,7 +278,7 @@ class TopicPlanner:
             _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Return the topics that now have other ids, with the old and the new id, and report them."""
+        """Report and return the topics that now have other ids, with the old and the new id."""
         for _ in range(LOOKS_UNTIL_RECREATED - 1):
             if self._ids.is_explained(ids):
                 break
@@ -312,7 +300,7 @@ class TopicPlanner:
             )
 
     def _truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """Return the partitions that lack offsets which they had, with the first that they lack, and report them."""
+        """Report and return the partitions that lost offsets they had, with the first that they lack."""
         truncated = self._truncated_of_existing(offsets, epochs)
         if truncated:
             texts = (
@@ -328,7 +316,7 @@ class TopicPlanner:
         return truncated
 
     def _truncated_of_existing(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """Return what `_LeaderEpochs.truncated` does, and drop partitions that are deleted meanwhile from `_latest`."""
+        """As `_LeaderEpochs.truncated`; partitions that are deleted meanwhile are dropped from `_latest`."""
         for _ in range(_LOOKS_UNTIL_WITHOUT_OFFSETS - 1):
             try:
                 return self._epochs.truncated(offsets, epochs)
@@ -344,7 +332,7 @@ class TopicPlanner:
         self._listed_at = now if self._partitions else None
 
     def _target_of(self, begins: Offsets) -> Offsets:
-        """Return the fixed end of the stream, checked against the current ends."""
+        """The fixed end of the stream, checked against the current ends."""
         now = self._latest
         if self._target is None:
             self._target = now
@@ -354,11 +342,10 @@ class TopicPlanner:
         moved = {tp for tp in self._target if tp.topic in recreated or (tp in now and now[tp] < self._target[tp])}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
-            msg = (
+            raise DataLossError(
                 f"Trigger.AvailableNow: {listed(changed)} changed while the query ran (partitions added "
                 "or deleted, or offsets that went back). This could be transient: restart your query"
             )
-            raise DataLossError(msg)
         return {tp: max(end, begins.get(tp, end)) for tp, end in self._target.items()}
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
@@ -386,7 +373,7 @@ class TopicPlanner:
         return ends
 
     def _written(self, ends: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
-        """Return ends as checkpoint JSON, with the ids of their topics and the epochs of their leaders, where known."""
+        """Ends as checkpoint JSON, with the known ids of their topics and epochs of their leaders."""
         by_topic = {topic: ids[topic] for topic in sorted(_topics(ends)) if topic in ids}
         epochs = to_json_dict({tp: epoch for tp, epoch in self._epochs.current.items() if tp in ends})
         return {**({IDS: by_topic} if by_topic else {}), **({EPOCHS: epochs} if epochs else {}), **to_json_dict(ends)}
@@ -407,12 +394,13 @@ class TopicPlanner:
 def _refuse_snapshot(offset: OffsetJSON) -> None:
     """Refuse an offset of a stream that began with a snapshot: rows may be missing, and its TSO counts for ever."""
     if SNAPSHOT in offset:
-        msg = "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
+        )
 
 
 def _epochs_of(offset: OffsetJSON) -> Offsets:
-    """Return the leader epochs of an offset; none for an offset of an earlier release."""
+    """The leader epochs of an offset; offsets of earlier releases have none."""
     return from_json_dict(offset.get(EPOCHS, {}))
 
 

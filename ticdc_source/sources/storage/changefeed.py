@@ -1,10 +1,9 @@
 """Which files of a storage sink TiCDC has finished.
 
-TiCDC writes a data file, then its name into the index file of the directory, then the checkpoint-ts. So all rows up to
-the checkpoint-ts are in files up to the one that their index file names
-(pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go). TiCDC writes all rows of one version of a table before
-rows of the next version. So a look reads the checkpoint-ts first, then index files from new versions to old ones: if it
-finds a row, it also finds all rows of its table before it.
+TiCDC writes a data file, then its name into the index file of the directory, then the checkpoint-ts
+(pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go), and all rows of one version of a table before rows of the
+next. So a look reads the checkpoint-ts first, then index files from new versions to old ones: if it finds a row, it
+also finds all earlier rows of its table, and it finds all rows up to the checkpoint-ts.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ class Look:
     """What the changefeed has written, at one moment.
 
     Attributes:
-        starts: by topic partition, the offset of the first file that is there: its number less 1; 0 for a schema file.
+        starts: the offset of the first existing file of each topic partition: its number less 1; 0 for a schema file.
             The topic of a data directory is the pattern of the names of its files.
-        ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
-        other: the path of one file that TiCDC does not write; None if there is none.
-        unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
-        sizes: by pattern, the size in bytes of each data file that is there, by its number.
+        ends: the number of the last whole file of each topic partition; 1 for a schema file.
+        unindexed: the pattern of one directory with data files of which no index file names one.
+        other: the path of one file that TiCDC does not write.
+        sizes: the size in bytes of each existing data file, by pattern and number.
     """
 
     starts: Offsets = field(default_factory=dict)
@@ -71,7 +70,7 @@ class Changefeed:
         return str(self._folder)
 
     def look(self) -> Look:
-        """Return what the changefeed has written.
+        """List what the changefeed has written.
 
         Raises:
             OptionError: the folder has the folders of changefeeds in it.
@@ -92,11 +91,10 @@ class Changefeed:
             elif is_schema_file(file.path):
                 schemas.append(TopicPartition(file.path, 0))
             elif file.path.endswith(f"/{CHECKPOINT.topic}"):
-                msg = (
+                raise OptionError(
                     f"'path' {self} has the file {file.path}: the folder of a changefeed is in it. Give the folder of "
                     "one changefeed"
                 )
-                raise OptionError(msg)
             elif file.path != CHECKPOINT.topic:
                 other = file.path
         starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
@@ -112,7 +110,7 @@ class Changefeed:
         return self._last_look
 
     def last_look(self) -> Look:
-        """Return the last look; make one if this process has none yet, as after a restart of a stream."""
+        """The last look, or a first one, as after a restart of a stream."""
         return self._last_look or self.look()
 
     def schema_files(self, place: DataDirectory, version: int) -> list[str]:
@@ -124,7 +122,7 @@ class Changefeed:
     def _offsets_of_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> tuple[Offsets, Offsets, str | None]:
-        """Return the starts and ends of data directories, and one that no index file names a file of; see `Look`."""
+        """The starts, ends and `unindexed` of a look at data directories."""
         starts, ends, unindexed = Offsets(), Offsets(), None
         owners_with_new: set[str] = set()  # owners of a directory that gets an end for the first time
         for pattern in sorted(sizes, key=order_of, reverse=True):  # new versions first, as this module says at its top
@@ -155,7 +153,7 @@ class Changefeed:
     def _emptied_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> Iterator[tuple[str, int]]:
-        """Yield the pattern and the last number of each directory that has an index file and no data file any more."""
+        """Yield the pattern and the last number of each directory with an index file and no data files any more."""
         with_files = {index_of(pattern) for pattern in sizes}
         for index, path in indexes.items():
             if index in with_files:
@@ -168,15 +166,14 @@ class Changefeed:
                 yield named.pattern, named.number
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
-        """Return the number of the last file that is written whole; 0 if there is none yet."""
+        """The number of the last file that is written whole; 0 if there is none yet."""
         path = indexes.get(index_of(pattern))
         text = None if path is None else self._folder.text(path)
         if not text:
             return 0
         number = _NUMBER.search(text.decode("utf-8", "replace"))
         if number is None:
-            msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
-            raise DecodeError(msg)
+            raise DecodeError(f"'path' {self}: the index file {path} names no data file but {text[:80]!r}")
         if int(number[1]) > MOST_FILES:
             raise DecodeError(self._far_off(path, int(number[1])))
         return int(number[1])
@@ -188,12 +185,7 @@ class Changefeed:
         )
 
     def look_of_batch(self, advice: str = "") -> Look:
-        """Return a look for a batch, which cannot wait for files; `advice` is what else to do about an empty folder.
-
-        Raises:
-            OptionError: the folder has no file of a changefeed.
-            StorageUnavailableError, DecodeError: see `look`.
-        """
+        """Look for a batch, which cannot wait for files; an empty folder is an OptionError that ends with `advice`."""
         look = self.look()
         if look.is_empty:
             raise OptionError(self.why_empty(look) + advice)
@@ -227,7 +219,7 @@ class Changefeed:
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:
-    """Return the checkpoint-ts of the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
+    """The checkpoint-ts of the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
 
     Raises:
         DecodeError: the file has no valid checkpoint-ts.
@@ -239,6 +231,5 @@ def checkpoint_ts(text: bytes | None) -> int | None:
     except (KeyError, TypeError, ValueError):
         ts = None
     if type(ts) is not int or not 0 <= ts < 1 << 63:
-        msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"
-        raise DecodeError(msg)
+        raise DecodeError(f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}")
     return ts or None

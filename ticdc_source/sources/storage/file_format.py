@@ -10,13 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from ticdc_source.kernels.arrays import Binaries, Spans, row_indices
 from ticdc_source.options.options import Options
-
-_CRLF, _LF, _CR = b"\r\n", b"\n", b"\r"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +27,7 @@ class FileSettings:
 
     @property
     def end_of_row(self) -> bytes:
-        return self.terminator or _CRLF
+        return self.terminator or b"\r\n"
 
     @classmethod
     def of(cls, options: Options) -> FileSettings:
@@ -49,17 +43,17 @@ class FileSettings:
 
 
 class FileCutter(Protocol):
-    """Cuts the bytes of one file into messages."""
+    """Cuts one file into messages."""
 
     @property
     def key(self) -> bytes | None:
         """The key of the messages that were cut last."""
 
-    def cut(self, block: bytes) -> list[bytes] | Binaries:
-        """Return the messages that are whole with these bytes of the file, which follow those of before."""
+    def cut(self, block: bytes) -> list[bytes]:
+        """Return the messages that the next bytes of the file complete."""
 
     def rest(self) -> list[bytes]:
-        """Return the messages that are left at the end of the file."""
+        """Return what is left at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +63,9 @@ class FileFormat:
     Attributes:
         extension: the end of the names of its files, with the dot.
         cutter: makes what cuts one file, given the version of its table and the settings.
-        of_schema: returns the message for a schema file, given its bytes; None if it has nothing to say. It raises
-            ValueError if that is no schema file.
-        of_checkpoint: returns the message for a checkpoint-ts.
+        of_schema: the message for the bytes of a schema file; None if it says nothing. Raises ValueError if the file is
+            none.
+        of_checkpoint: the message for a checkpoint-ts.
     """
 
     extension: str
@@ -93,31 +87,10 @@ class LineCutter:
         self._terminator = terminator
         self._left = b""
 
-    def cut(self, block: bytes) -> list[bytes] | Binaries:
-        data = self._left + block
-        if self._terminator is not None:
-            *messages, self._left = data.split(self._terminator)
-            return messages
-        end = data.rfind(_LF) + 1
-        self._left = data[end:]
-        return _lines(data, end)
+    def cut(self, block: bytes) -> list[bytes]:
+        *messages, self._left = (self._left + block).split(self._terminator or b"\n")
+        return messages if self._terminator else [message.removesuffix(b"\r") for message in messages]
 
     def rest(self) -> list[bytes]:
         left, self._left = self._left, b""
         return [left] if left else []
-
-
-def _lines(data: bytes, end: int) -> Binaries:
-    """Return the lines of data up to `end`, which is behind a line feed, without their ends; no line is copied."""
-    characters = pa.Array.from_buffers(pa.uint8(), end, [None, pa.py_buffer(data)])
-    feeds = pc.indices_nonzero(pc.equal(characters, _LF[0])).cast(pa.int32())
-    count, one = len(feeds), pa.scalar(1, pa.int32())
-    starts = pa.concat_arrays([pa.array([0], pa.int32()), pc.add(feeds, one)]).slice(0, count)
-    before = characters.take(pc.max_element_wise(pc.subtract(feeds, one), pa.scalar(0, pa.int32())))
-    has_return = pc.and_(pc.equal(before, _CR[0]), pc.greater(feeds, starts))
-    ends = pc.subtract(feeds, has_return.cast(pa.int32()))
-    numbers = row_indices(2 * count)  # start and end of each line in turn
-    of_ends = pc.multiply(pc.bit_wise_and(numbers, one), pa.scalar(count, pa.int32()))
-    bounds = pa.concat_arrays([starts, ends]).take(pc.add(pc.shift_right(numbers, one), of_ends))
-    nbytes = (pc.sum(ends).as_py() or 0) - (pc.sum(starts).as_py() or 0)
-    return Binaries(Spans(data, memoryview(pa.py_buffer(bounds.buffers()[1])).cast("B").cast("i")[: 2 * count], nbytes))

@@ -75,11 +75,6 @@ class FilePlanner:
         return to_json_dict(_ends(self._current_look()))
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; see `StreamPlanner.next`.
-
-        Raises:
-            DataLossError: files are gone that were not read.
-        """
         started, is_first = offsets_of(start), bool(start.get(INITIAL))
         look = self._look_to_read(started)
         if self.waits_for_data_file and not look.sizes and not any(map(_is_data, started)):
@@ -107,7 +102,7 @@ class FilePlanner:
         return end_offset(start, to_json_dict(ends))
 
     def _look_to_read(self, started: Mapping[TopicPartition, int]) -> Look:
-        """Return the look to read from: all files of one come before those of the next, or a busy table starves all."""
+        """The look to read from. All files of one come before those of the next: else a busy table starves others."""
         if self._stops_at_target:
             self._target = self._target or self._current_look()
             return self._target
@@ -127,7 +122,7 @@ class FilePlanner:
         return wanted_of(ranges, self.tables)
 
     def behind(self, offset_range: OffsetRange) -> None:
-        """Return None: nothing tells how many rows a file has."""
+        """None: nothing tells how many rows a file has."""
 
     def _checked(self, begins: Offsets, look: Look) -> Offsets:
         """Return where to begin in each directory; report files that are gone and were not read."""
@@ -164,7 +159,7 @@ class FilePlanner:
         return kept
 
     def _may_drop(self, place: TopicPartition, begins: Mapping[TopicPartition, int], *, is_new_look: bool) -> bool:
-        """Return whether to forget the offset of a missing directory whose files were all read.
+        """Whether to forget the offset of a missing directory whose files were all read.
 
         A storage may hide a folder for a moment, so several looks in a row must miss it. And TiCDC must write no more
         files to it: it has a date, or a later directory was begun.
@@ -175,7 +170,7 @@ class FilePlanner:
         return is_over and self._looks_without[place] >= _LOOKS_UNTIL_GONE
 
     def _current_look(self) -> Look:
-        """Return the files that are there. The answer is reused until the pause after it is over."""
+        """The existing files. The answer is reused until the pause after it is over."""
         began = self.clock()
         if self._last_look is None or began >= self._next_look_at:
             self._last_look = self.changefeed.look()
@@ -186,7 +181,7 @@ class FilePlanner:
 
 
 def _has_later(place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
-    """Return whether later files have been begun of the same table, partition and writer."""
+    """Whether the stream has begun later files of the same table, partition and writer."""
     own, writer = directory_of(place.topic), index_of(place.topic).stem
     begun = [other.topic for other, begin in begins.items() if begin > 0]
     same_writer = [directory_of(topic) for topic in begun if index_of(topic).stem == writer]
@@ -197,7 +192,7 @@ def _has_later(place: TopicPartition, begins: Mapping[TopicPartition, int]) -> b
 
 
 def _ends_after(begins: Offsets, look: Look, max_files: int | None) -> Offsets:
-    """Return where a micro-batch of at most `max_files` new files ends, files of the oldest table versions first."""
+    """The end of a micro-batch of at most `max_files` new files, oldest table versions first."""
     ends, left = dict(begins), max_files
     for place in sorted(look.ends, key=in_order):
         begin = begins.get(place, 0)
@@ -223,7 +218,7 @@ _MOST_SAMPLED = 30  # at most so many directories of a table are sampled, the ne
 
 
 def ranges_of(look: Look, tables: TableFilter) -> list[OffsetRange]:
-    """Return what a batch reads: the finished files of wanted tables, and the checkpoint-ts."""
+    """What a batch reads: the finished files of wanted tables, and the checkpoint-ts."""
     ranges = [OffsetRange(*place, look.starts[place], end) for place, end in look.ends.items()]
     if look.checkpoint is not None:
         ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
@@ -231,13 +226,12 @@ def ranges_of(look: Look, tables: TableFilter) -> list[OffsetRange]:
 
 
 def tables_of(look: Look) -> set[TableName]:
-    """Return the tables of which there are data files, or were; their paths tell them."""
+    """The tables that have or had data files, as far as paths tell."""
     directories = (directory_of(pattern) for pattern in {*look.sizes, *(place.topic for place in look.ends)})
     return {TableName(*each.table) for each in directories if each is not None and each.table is not None}
 
 
 def wanted_of(ranges: Iterable[OffsetRange], tables: TableFilter) -> list[OffsetRange]:
-    """Return the ranges whose files may be of wanted tables."""
     return [each for each in ranges if _may_be_wanted(each.topic, tables)]
 
 
@@ -249,7 +243,7 @@ def _may_be_wanted(topic: str, wanted: TableFilter) -> bool:
 
 
 def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the ranges to sample: all schema files, and the first and last file of a table's newest directories."""
+    """The ranges to sample: all schema files, and the first and last file of a table's newest directories."""
     by_owner: dict[str, list[OffsetRange]] = {}
     chosen = []
     for each in ranges:
@@ -269,10 +263,10 @@ def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 def packed_files(
     ranges: Iterable[OffsetRange], sizes: Mapping[str, Mapping[int, int]], min_partitions: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Return the files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
+    """The files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
 
-    `minPartitions` lowers the 32 MiB. A data file of unknown size (`Look.sizes`) counts as so many; schema files and
-    `metadata` as 0.
+    `min_partitions` lowers the 32 MiB, which is also the assumed size of a data file of unknown size. Schema files and
+    `metadata` count as 0.
     """
     files = [
         (each._replace(start=start, end=start + 1), _size_of(each.topic, start + 1, sizes))

@@ -1,17 +1,22 @@
-"""Files in a folder that fsspec can reach. No message shows what may be secret in its URL."""
+"""Files that fsspec can reach, and their locations without what may be secret in a URL."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import re
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ticdc_source.errors import StorageUnavailableError
-from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
 _MISSING, _MISSING_ERRNOS = (FileNotFoundError, NotADirectoryError), frozenset({errno.ENOENT, errno.ENOTDIR})
-_BLOCK = 4 << 20  # bytes of a file to read at a time
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
+_USER = re.compile(r"(?s)[^/]*:.*@")
+_UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
+BLOCK = 4 << 20  # bytes of a file to read at a time
 
 
 class File(NamedTuple):
@@ -32,7 +37,7 @@ class Folder:
         return redacted(self._location)
 
     def files(self, below: str = "") -> list[File]:
-        """Return all files, or those below a path, at any depth.
+        """All files, or those below a path, at any depth.
 
         Raises:
             StorageUnavailableError: the folder cannot be read.
@@ -52,7 +57,7 @@ class Folder:
             return []
 
     def _walk(self, start: str) -> Iterator[File]:
-        """Yield the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
+        """Yield the files below a folder. fsspec's own walk treats a folder that cannot be listed as empty."""
         system, root = self._system()
         left = [start]
         while left:
@@ -67,7 +72,7 @@ class Folder:
                     yield File(entry["name"][len(root) + 1 :], entry.get("size") or 0)
 
     def text(self, path: str) -> bytes | None:
-        """Return a small file; None if there is none.
+        """A small file; None if there is none.
 
         Raises:
             StorageUnavailableError: it cannot be read.
@@ -80,8 +85,8 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def blocks(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file.
+    def blocks(self, path: str, size: int) -> Iterator[bytes]:
+        """Yield the bytes of a file, so many at a time.
 
         Raises:
             FileNotFoundError: there is none.
@@ -90,11 +95,11 @@ class Folder:
         with self._our_errors(path):
             system, root = self._system()
             check_regular(system.protocol, f"{root}/{path}")
-            file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
+            file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=BLOCK)
         with file:
             while True:
                 with self._our_errors(path):
-                    block = bytes(file.read(_BLOCK))
+                    block = bytes(file.read(size))
                 if not block:
                     return
                 yield block
@@ -109,7 +114,7 @@ class Folder:
 
     @contextmanager
     def _our_errors(self, what: str) -> Iterator[None]:
-        """Translate the errors of the block: FileNotFoundError for what is not there, StorageUnavailableError else."""
+        """Translate errors to FileNotFoundError or StorageUnavailableError."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 (storages may raise anything)
@@ -123,3 +128,47 @@ class Folder:
                     'pip install "ticdc-source[storage]", or pip install fsspec'
                 )
             raise StorageUnavailableError(msg) from None
+
+
+def redacted(location: str) -> str:
+    """A path or URL (or a chain of fsspec's) without what may be secret: user, password and query."""
+    return "::".join(map(_part_redacted, location.split("::")))
+
+
+def _part_redacted(part: str) -> str:
+    scheme = _SCHEME.match(part)
+    if scheme is None and part.startswith("/"):  # a path of this machine
+        return part
+    begin = "" if scheme is None else scheme[0]
+    rest = re.split("[?#]", part[len(begin) :], maxsplit=1)[0]
+    if scheme is None and not _USER.match(part):
+        return rest
+    if "@" in part and "@" not in rest and ":" in rest.partition("/")[0]:  # a password with such a character
+        return begin
+    return begin + rest.rpartition("@")[2]
+
+
+def why_unreadable(error: Exception) -> str:
+    """An error's type, and the system's words; its own text may show secrets."""
+    if isinstance(error, ImportError):  # it names the library that is missing
+        return str(error)
+    reason = error.strerror if isinstance(error, OSError) else ""
+    if isinstance(error, ValueError) and _UNKNOWN_SCHEME.fullmatch(str(error)):
+        reason = str(error)
+    return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
+
+
+def check_regular(protocol: str | Sequence[str], path: str) -> None:
+    """Refuse special files before they are opened: a FIFO would wait for a writer, and a device may be endless.
+
+    Raises:
+        OSError: it is a FIFO, a socket or a device.
+    """
+    if "file" not in protocol:  # of the storages, only a local folder has them
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # to open it says why
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file")

@@ -35,8 +35,8 @@ class DataDirectory(NamedTuple):
 
     Attributes:
         owner: the path of the table, and the partition if it has directories of its own.
-        table: the database and the table; None if the path does not say them, as with `use-table-id-as-path`.
-        date: the day or month when they were written; empty if directories have no date.
+        table: the database and the table; None if the path does not tell, as with `use-table-id-as-path`.
+        date: the day or month of the rows; empty if directories have no date.
     """
 
     owner: str
@@ -53,17 +53,14 @@ class DataFile(NamedTuple):
 
 
 class IndexFile(NamedTuple):
-    """An index file: the directory, and how the names of the files begin whose last one it names.
-
-    That is `CDC`, or `CDC_<dispatcher>_` where several nodes write one table.
-    """
+    """An index file: its directory, and the beginning of the names that it counts: `CDC` or `CDC_<dispatcher>_`."""
 
     directory: str
     stem: str
 
 
 def parse_path(path: str) -> DataFile | IndexFile | None:
-    """Return what a path, relative to the changefeed's folder, is; None for any other file."""
+    """What a path relative to the changefeed's folder is; None for any other file."""
     if match := _DATA.fullmatch(path):
         number = match["number"]
         pattern = f"{match['directory']}/{match['stem']}%d{match['extension']}"
@@ -83,19 +80,19 @@ def is_schema_file(path: str) -> bool:
 
 
 def data_file_name(pattern: str, number: int, width: int = WIDTH) -> str:
-    """Return the path of one file of a pattern; its number has `width` digits at least."""
+    """The path of one file of a pattern; its number has at least `width` digits."""
     head, _, extension = pattern.rpartition("%d")
     return f"{head}{number:0{width}d}{extension}"
 
 
 def index_of(pattern: str) -> IndexFile:
-    """Return the index file that names the last whole file of a pattern."""
+    """The index file that names the last whole file of a pattern."""
     directory, _, name = pattern.rpartition("/")
     return IndexFile(directory, name.rpartition("%d")[0])
 
 
 def directory_of(pattern: str) -> DataDirectory | None:
-    """Return what the path of a data directory says; None if it is none."""
+    """What the path of a data directory says; None if it is none."""
     match = _PATTERN.fullmatch(pattern)
     parts = [] if match is None else match["directory"].split("/")
     # The last part that looks like a version and has a partition and a date behind it at most: so may a table's name.
@@ -112,7 +109,7 @@ def directory_of(pattern: str) -> DataDirectory | None:
 
 
 def order_of(topic: str) -> tuple[int, int, str, str]:
-    """Return where files stand in the order in which TiCDC writes them: a schema file before its rows.
+    """The place of files in the order in which TiCDC writes them: a schema file before its rows.
 
     Args:
         topic: the path of a schema file, or the pattern of data files; `metadata` is the last.

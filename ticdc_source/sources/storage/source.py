@@ -1,28 +1,45 @@
 """The files of a storage sink as a `RecordSource`.
 
-The offset of a data directory is the number of the last file that was read. The one record of the file `metadata` has
-the checkpoint-ts as its offset, so the offset after it is checkpoint-ts + 1. Everything else is as for topics: offset
-ranges, the JSON of a checkpoint, input partitions.
+The offset of a data directory is the number of the last file that was read. The one record of the file `metadata` is a
+watermark, with the checkpoint-ts as its offset, so the offset after it is checkpoint-ts + 1. A schema file is one
+record, at offset 0. Everything else is as for topics: offset ranges, the JSON of a checkpoint, input partitions.
+
+The topic of a row is the path of its file, the partition the number of the file, and the offset the number of the row
+in the file, from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
-from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.errors import DataLossError, OptionError, SchemaError, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition
-from ticdc_source.sources.chunk import FetchSettings
+from ticdc_source.schema.tso import physical_ms
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
-from ticdc_source.sources.storage.fetch import FileFetcher
-from ticdc_source.sources.storage.file_format import FileSettings
+from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, ranges_of, sampled, tables_of
-from ticdc_source.sources.storage.paths import DataFile, directory_of, extension_of, is_schema_file, parse_path
+from ticdc_source.sources.storage.files import BLOCK, Folder
+from ticdc_source.sources.storage.paths import (
+    WIDTH,
+    DataFile,
+    data_file_name,
+    directory_of,
+    extension_of,
+    index_of,
+    is_schema_file,
+    parse_path,
+)
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
-FILE_LOSS = (
+_log = logging.getLogger(__name__)
+_NO_TIME = -1
+_FILE_LOSS = (
     "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
     "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
 )
@@ -32,7 +49,7 @@ class FileSource(RecordSource):
     """The folder that the option `path` names."""
 
     is_one_log = True
-    loss = FILE_LOSS
+    loss = _FILE_LOSS
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
         super().__init__(options, formats)
@@ -47,7 +64,7 @@ class FileSource(RecordSource):
         """Do nothing: `protocol` compares it with the files."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
-        """Return the protocol that the names of data files tell, or of those that a stream has read; None if none does.
+        """The protocol, as existing data files, or those that a stream has read, tell by their extensions.
 
         Raises:
             OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an
@@ -56,8 +73,9 @@ class FileSource(RecordSource):
         formats = {each.extension: name for name, each in self._formats.in_files.items()}
         given = self._options.protocol
         if given not in {"auto", *formats.values()}:
-            msg = f"protocol={given} has no files: a storage sink writes {', '.join(sorted(formats.values()))}"
-            raise OptionError(msg)
+            raise OptionError(
+                f"protocol={given} has no files: a storage sink writes {', '.join(sorted(formats.values()))}"
+            )
         read = (place.topic for place in offsets_read if directory_of(place.topic) is not None)
         extensions = sorted({extension_of(pattern) for pattern in {*self._changefeed.last_look().sizes, *read}})
         unknown = [extension for extension in extensions if extension not in formats]
@@ -68,11 +86,9 @@ class FileSource(RecordSource):
         if not names:
             return None
         if len(names) > 1:
-            msg = f"'path' has files of {' and '.join(names)}: give the folder of one changefeed"
-            raise OptionError(msg)
+            raise OptionError(f"'path' has files of {' and '.join(names)}: give the folder of one changefeed")
         if given not in {"auto", names[0]}:
-            msg = f"'path' has files of {names[0]}, and protocol is {given}: leave 'protocol' out"
-            raise OptionError(msg)
+            raise OptionError(f"'path' has files of {names[0]}, and protocol is {given}: leave 'protocol' out")
         return names[0]
 
     def batch_ranges(self) -> list[OffsetRange]:
@@ -94,11 +110,10 @@ class FileSource(RecordSource):
             reason = f"{self.described(())} has no file with rows, or no more"
             if look.unindexed is not None:
                 reason = changefeed.why_unindexed(look)
-            msg = (
+            raise SchemaError(
                 f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the "
                 "options 'protocol' and 'tables'"
             )
-            raise SchemaError(msg)
         return sampled(ranges)
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -114,7 +129,7 @@ class FileSource(RecordSource):
         return [OffsetRange(path, 0, 0, 1) for path in paths]
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return 0 for each schema file: a read scans them for earlier DDL."""
+        """0 for each schema file: a read scans them for earlier DDL."""
         return {place: 0 for place in topic_partitions if is_schema_file(place.topic)}
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
@@ -122,17 +137,15 @@ class FileSource(RecordSource):
         return {place: ends[place] for place in topic_partitions if place in ends}
 
     def existing(self) -> Iterable[TopicPartition]:
-        """Return nothing: files count as one."""
-        return ()
+        return ()  # files count as one
 
     def resolved_end(self) -> int:
         checkpoint = self._changefeed.last_look().checkpoint
         if checkpoint is None:
-            msg = (
+            raise SchemaError(
                 f"endingCommitTs=resolved needs the checkpoint-ts, and {self.described(())} has no file "
                 f"{CHECKPOINT.topic} yet: read again when TiCDC has written it, or leave the option out"
             )
-            raise SchemaError(msg)
         return checkpoint + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
@@ -169,3 +182,114 @@ class FileSource(RecordSource):
     @property
     def _tables(self) -> TableFilter:
         return TableFilter(self._options.tables or ())
+
+
+class FileFetcher(Fetcher):
+    """The `Fetcher` for files. DDL and watermarks become messages of the protocol, if it is known."""
+
+    def __init__(
+        self,
+        location: str,
+        files: FileSettings,
+        settings: FetchSettings,
+        *,
+        formats: Mapping[str, FileFormat],
+        protocol: str | None = None,
+        max_rows: int | None = None,
+    ) -> None:
+        self._folder = Folder(location)
+        self._files = files
+        self._settings = settings
+        self._formats = {each.extension: each for each in formats.values()}
+        self._own_format = formats.get(protocol or "") or next(iter(formats.values()))
+        self._max_rows = max_rows
+        self._widths: dict[str, int] = {}  # of the numbers in names, by pattern: only the folder tells it
+
+    @property
+    def library(self) -> str:
+        return "fsspec"
+
+    def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
+        topic = offset_range.topic
+        if offset_range.topic_partition == CHECKPOINT:
+            ts = offset_range.end - 1
+            yield Chunk(topic, 0, [ts], [physical_ms(ts)], [None], [self._own_format.of_checkpoint(ts)])
+        elif is_schema_file(topic):
+            yield from self._schema(topic)
+        else:
+            for number in range(offset_range.start + 1, offset_range.end + 1):
+                yield from self._rows(topic, number)
+
+    def _schema(self, path: str) -> Iterator[Chunk]:
+        data = self._folder.text(path)
+        if data is None:
+            self._lost(path)
+            return
+        try:
+            message = self._own_format.of_schema(data)
+        except ValueError as error:  # the decoder does not know it either: it makes a bad record
+            _log.warning("%s is no schema file: %s", path, error)
+            message = data
+        if message:
+            yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
+
+    def _opened(self, pattern: str, number: int) -> tuple[str, Iterator[bytes]]:
+        """Return the path of a file and its bytes.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        path = data_file_name(pattern, number, self._widths.get(pattern, WIDTH))
+        try:
+            return path, self._blocks(path)
+        except FileNotFoundError:
+            for file in self._folder.files(index_of(pattern).directory):
+                if parse_path(file.path) == DataFile(pattern, number):
+                    self._widths[pattern] = len(file.path) - (len(pattern) - len("%d"))
+                    return file.path, self._blocks(file.path)
+            raise
+
+    def _blocks(self, path: str) -> Iterator[bytes]:
+        blocks = self._folder.blocks(path, min(BLOCK, self._settings.max_bytes))
+        return chain([next(blocks, b"")], blocks)  # some storages notice only now that it is gone
+
+    def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
+        place = directory_of(pattern)
+        assert place is not None  # noqa: S101 (for mypy: the driver has asked)
+        first, most = 0, self._settings.max_records
+        try:
+            path, blocks = self._opened(pattern, number)
+            cutter = self._formats[extension_of(path)].cutter(place.version, self._files)
+            for block in chain(blocks, [None]):
+                messages = cutter.rest() if block is None else cutter.cut(block)
+                if self._max_rows is not None:
+                    messages = messages[: self._max_rows - first]
+                for at in range(0, len(messages), most):
+                    yield self._chunk(path, number, first + at, messages[at : at + most], cutter.key)
+                first += len(messages)
+                if first == self._max_rows:
+                    return
+        except FileNotFoundError:
+            self._lost(data_file_name(pattern, number, self._widths.get(pattern, WIDTH)))
+
+    def _chunk(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Chunk:
+        count = len(messages)
+        return Chunk(
+            path,
+            number,
+            range(first, first + count),
+            [_NO_TIME] * count,
+            [key] * count,
+            list[bytes | None](messages),
+            [[] for _ in messages] if self._settings.include_headers else None,
+        )
+
+    def _lost(self, path: str) -> None:
+        msg = (
+            f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
+            "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"
+        )
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(msg)
+        warn(msg)
+        _log.warning("%s", msg)

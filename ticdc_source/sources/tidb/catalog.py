@@ -1,4 +1,4 @@
-"""What tables there are in TiDB as of a TSO, their columns and keys: questions to `information_schema`."""
+"""Tables of TiDB as of a TSO, their columns and keys, from `information_schema`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from ticdc_source.errors import OptionError, UnsupportedTypeError, nearest
 from ticdc_source.options.topics import TableFilter, listed
 from ticdc_source.schema.model import Column, ColumnFacts, Key, handle_key
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.tso import utc
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.messages import Definition
-from ticdc_source.sources.tidb.sql import quoted_name, text_literal
+from ticdc_source.sources.tidb.sql import text_literal
 
 # TiCDC replicates none of these (its pkg/filter, `IsSysSchema`).
 _SYSTEM_SCHEMAS = (
@@ -27,23 +27,22 @@ Row = Mapping[str, str | None]
 
 
 def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
-    """Return the tables that the option `tables` selects, by name; no views, and nothing of TiDB's own.
+    """The tables that the option `tables` selects, sorted; no views, and nothing of TiDB's own.
 
     Raises:
-        OptionError: it selects none, or names one that is not there, or is a view.
+        OptionError: it selects none, or names one that does not exist, or is a view.
     """
     found = base_tables(session, selected, tso)
     for name in _exact_names(selected):
         if not any(map(name.is_same, found)):
             raise _absent(session, name, tso)
     if not found:
-        msg = f"Option 'tables': TiDB had no such table at TSO {tso} ({utc(tso)}) that the user may read"
-        raise OptionError(msg)
+        raise OptionError(f"Option 'tables': TiDB had no such table at TSO {tso} ({utc(tso)}) that the user may read")
     return found
 
 
 def base_tables(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
-    """Return the tables that patterns select, by name; none is no error, as it is with `tables_at`."""
+    """As `tables_at`, but it is no error if there are none."""
     session.as_of(tso)
     where = f"LOWER(table_schema) NOT IN ({', '.join(map(text_literal, _SYSTEM_SCHEMAS))})"
     exact = _exact_names(selected)
@@ -66,7 +65,7 @@ def _kinds(session: Session, where: str) -> dict[TableName, str]:
 
 
 def _absent(session: Session, name: TableName, tso: int) -> OptionError:
-    """Return the error for a table that is not there, with the tables of its database."""
+    """The error for a table that does not exist, with the tables of its database."""
     kinds = _kinds(session, f"table_schema = {text_literal(name.database)} AND table_type <> 'SYSTEM VIEW'")
     for table, kind in kinds.items():
         if table.is_same(name) and kind != _BASE_TABLE:
@@ -81,13 +80,11 @@ def _absent(session: Session, name: TableName, tso: int) -> OptionError:
 
 
 def described(session: Session, name: TableName, tso: int) -> Definition:
-    """Return what a table was at a moment.
-
-    Virtual generated columns are left out, because TiCDC does not send them.
+    """The definition of a table as of a TSO, without virtual generated columns, which TiCDC does not send.
 
     Raises:
         OptionError: it did not exist.
-        UnsupportedTypeError: a column has a type that is not known.
+        UnsupportedTypeError: a column has an unknown type.
     """
     session.as_of(tso, name)
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
@@ -105,7 +102,7 @@ def described(session: Session, name: TableName, tso: int) -> Definition:
 
 
 def rows_about(session: Session, name: TableName) -> int:
-    """Return how many rows a table has, by TiDB's statistics, which are of about now; 0 without any."""
+    """The number of rows by TiDB's current statistics; 0 without any."""
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
     rows = _asked(session, ("table_rows",), "information_schema.tables", where)
     return int(rows[0]["table_rows"] or 0) if rows else 0
@@ -143,6 +140,5 @@ def _column(row: Row, keys: Sequence[Key], handle: frozenset[str], table: TableN
 def _type(text: str, table: TableName, column: str) -> ColumnType:
     type_ = parse_type(text)
     if not type_.is_supported:
-        msg = f"Column {column} of {table}: type {text} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"Column {column} of {table}: type {text} is not supported")
     return type_

@@ -8,24 +8,26 @@ Errors say what to do, and hold no password.
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import re
 import ssl
 import struct
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
-from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.kernels.arrays import Binaries, Spans
+from ticdc_source.kernels.native import native
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import utc
-from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, row_blocks
 
 if TYPE_CHECKING:
     import pymysql
@@ -36,7 +38,7 @@ _T = TypeVar("_T")
 _SUPPORTED = ((1, 2), (1, 3))  # PyMySQL: from the first on, and before the second
 _CONNECT_S = 10  # to connect, and for each answer while logging in
 _ANSWER_S = 300  # for the next bytes of an answer: TiDB may have to sort a range before its first row
-_RECEIVED = 1 << 20  # bytes to ask the socket for
+_BUFFER = 1 << 20  # bytes that may have arrived and wait to be read
 _RETRIES = 3  # after a lost connection, without a row in between
 _PAUSE_S = 1.0
 _ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
@@ -57,6 +59,12 @@ _COLLECTED = re.compile(r"GC life time is shorter|older than (?:the )?GC safe ?p
 _NO_MYSQL = (ValueError, LookupError, struct.error, AssertionError)  # PyMySQL's, when a greeting is none
 _GO_DURATION, _UNIT_S = re.compile(r"([\d.]+)(h|ms|m|s)"), {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _UNKNOWN_VARIABLE = 1193
+
+# A packet of a result: u24le length, u8 sequence number, payload (MySQL's client/server protocol, "MySQL Packets").
+_HEADER, _LARGEST = 4, 0xFFFFFF  # a payload of the largest length goes on in the next packet
+_END, _ERROR = 0xFE, 0xFF
+_SHORTEST_LONG_CELL = 9  # bytes of a row that begins with a cell of 16 MiB or more: fewer end the result
+_BOUNDS = 8  # bytes of the bounds of a row
 _FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
 
 
@@ -76,8 +84,7 @@ class Session(AbstractContextManager["Session"]):
     def __init__(self, options: Options, *, answer_s: int = _ANSWER_S) -> None:
         if options.tidb_url is None or options.tidb_user is None:
             missing = "tidb.url" if options.tidb_url is None else "tidb.user"
-            msg = f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'"
-            raise OptionError(msg)
+            raise OptionError(f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'")
         (self._host, self._port), self._user = options.tidb_url, options.tidb_user
         self._password = options.tidb_password or Secret("")
         self._options = options
@@ -94,7 +101,7 @@ class Session(AbstractContextManager["Session"]):
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def close(self) -> None:
-        """Close the connection, also in the middle of a result; the next question opens another."""
+        """Close the connection, even in the middle of a result; the next question opens another."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
@@ -119,7 +126,7 @@ class Session(AbstractContextManager["Session"]):
                     raise
 
     def now(self) -> int:
-        """Return TiDB's TSO of this moment: all that was committed before can be read as of it."""
+        """TiDB's TSO of this moment: everything that was committed before can be read as of it."""
 
         def asked() -> int:
             self._asked("BEGIN")
@@ -130,7 +137,7 @@ class Session(AbstractContextManager["Session"]):
         return self._retried(asked)
 
     def collected_after_s(self) -> float | None:
-        """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if for ever, or not known."""
+        """How many seconds of the past TiDB keeps (`tidb_gc_life_time`); None if unlimited or unknown."""
         try:
             ((text, is_on),) = self.rows("SELECT @@global.tidb_gc_life_time, @@global.tidb_gc_enable")
         except TiCDCSourceError:  # hidden from this user
@@ -141,7 +148,7 @@ class Session(AbstractContextManager["Session"]):
         return sum(float(number) * _UNIT_S[unit] for number, unit in parts) if parts else None
 
     def rows(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Return all rows of an answer, as MySQL's text.
+        """All rows of an answer, as MySQL's text.
 
         Raises:
             TiCDCSourceError: TiDB refuses the statement, or does not answer.
@@ -149,13 +156,13 @@ class Session(AbstractContextManager["Session"]):
         return self._retried(lambda: self._asked(sql))
 
     def blocks(self, sql: str, size: int, most: int, *, skip: int = 0, uses_native: bool = True) -> Iterator[Binaries]:
-        """Yield the row packets of an answer in blocks, as they arrive, without the first ones; see `row_blocks`.
+        """Yield the row packets of an answer after the first `skip`, in blocks, as they arrive; see `row_blocks`.
 
-        If the connection is lost, it reads on behind the rows that were yielded. So the statement says their order.
+        If the connection is lost, it goes on after the rows that were yielded. So the statement must say their order.
 
         Raises:
-            TiDBUnavailableError: the connection is lost, or no bytes arrive for a time, also after some retries.
-            TiCDCSourceError: TiDB reports another error, also in the middle of the answer.
+            TiDBUnavailableError: the connection is lost, or silent for too long, even after some retries.
+            TiCDCSourceError: TiDB reports another error, perhaps in the middle of the answer.
         """
         retries, position = 0, skip
         while True:
@@ -203,15 +210,11 @@ class Session(AbstractContextManager["Session"]):
             connection.query(sql, unbuffered=True)
             result, connection._result = connection._result, None  # noqa: SLF001 (the rows are read here, not there)
             result.unbuffered_active, result.connection = False, None
-            read = connection._rfile.read1  # noqa: SLF001
-            yield from row_blocks(lambda: read(_RECEIVED), size, most, uses_native=uses_native)
+            yield from row_blocks(connection, size, most, uses_native=uses_native)
             is_whole = True
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
-        except ServerError as error:
-            is_whole = True
-            raise self._refused(error.code, error.text) from None
-        except (OSError, BrokenResultError) as error:
+        except (OSError, IndexError) as error:  # PyMySQL's at a packet without bytes
             raise self._lost(str(error)) from None
         finally:
             if not is_whole:  # what is left of the answer would be taken for that to the next question
@@ -239,9 +242,11 @@ class Session(AbstractContextManager["Session"]):
                 raise self._explained(error) from None
 
     def _login(self) -> Any:  # noqa: ANN401
-        tls = _ssl_settings(self._options)
+        options = self._options
+        mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
+        context = _tls_context(options, mode)
         try:
-            connection = _connection_of(self._pymysql)(
+            connection = self._pymysql.connections.Connection(
                 host=self._host,
                 port=self._port,
                 user=self._user,
@@ -252,18 +257,21 @@ class Session(AbstractContextManager["Session"]):
                 read_timeout=_CONNECT_S,
                 write_timeout=_CONNECT_S,
                 program_name="ticdc-source",
-                **tls,
+                defer_connect=True,
+                ssl_disabled=True,  # so that it loads no certificates
             )
+            connection.ssl, connection.ctx = context is not None, context
+            connection._ssl_required = mode != "preferred"  # noqa: SLF001 (else it does without if TiDB has no TLS)
+            connection.connect()
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
         except _NO_MYSQL:
-            text = "what answers there does not speak MySQL's protocol"
-            raise self._refused(_UNREACHABLE, text) from None
+            raise self._refused(_UNREACHABLE, "what answers there does not speak MySQL's protocol") from None
         except RuntimeError as error:  # a login that needs the package `cryptography`
-            msg = f"TiDB {self.server}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
-            raise AccessRefusedError(msg) from None
+            raise AccessRefusedError(f"TiDB {self.server}: {error}. Install it, or use TLS: 'tidb.ssl.mode'") from None
         connection.decoders = {}  # values stay text
         connection._read_timeout = self._answer_s  # noqa: SLF001 (the socket's, from the next answer on)
+        connection._rfile = io.BufferedReader(connection._rfile.detach(), _BUFFER)  # noqa: SLF001 (for `row_blocks`)
         return connection
 
     @cached_property
@@ -314,53 +322,104 @@ class Session(AbstractContextManager["Session"]):
         )
 
 
-def _ssl_settings(options: Options) -> dict[str, ssl.SSLContext | bool]:
-    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing."""
-    mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
+def _tls_context(options: Options, mode: str) -> ssl.SSLContext | None:
     if mode == "disabled":
-        return {"ssl_disabled": True}
-    if mode == "preferred":
-        return {}
+        return None
+    if mode in ("preferred", "required"):  # no certificates are loaded in vain: that takes 50 ms
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
     try:
         context = ssl.create_default_context(cafile=options.tidb_ssl_ca)
     except OSError as error:
-        msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
+        ) from None
     context.check_hostname = mode == "verify_identity"
-    context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
     # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return {"ssl": context}
-
-
-def _connection_of(library: ModuleType) -> Callable[..., Any]:
-    """Return the class of connections, which load no certificates in vain: that takes 50 ms.
-
-    PyMySQL does so with `ssl_mode=preferred`, also if the server has no TLS.
-    """
-
-    def context(connection: object, given: object) -> ssl.SSLContext:  # noqa: ARG001 (a method)
-        if isinstance(given, ssl.SSLContext):
-            return given
-        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-        return unverified
-
-    of_library: type = library.connections.Connection
-    made: Callable[..., Any] = type("Connection", (of_library,), {"_create_ssl_ctx": context})
-    return made
+    return context
 
 
 def _pymysql() -> ModuleType:
-    """Return the client library."""
     try:
         pymysql = importlib.import_module("pymysql")  # an extra
     except ImportError:
-        msg = "Reading from TiDB needs PyMySQL, on the driver and on all executors: pip install 'ticdc-source[tidb]'"
-        raise AccessRefusedError(msg) from None
+        raise AccessRefusedError(
+            "Reading from TiDB needs PyMySQL, on the driver and on all executors: pip install 'ticdc-source[tidb]'"
+        ) from None
     first, after = _SUPPORTED
     if not first <= pymysql.VERSION[:2] < after:
         installed = ".".join(map(str, pymysql.VERSION[:3]))
-        msg = f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
-        raise AccessRefusedError(msg)
+        raise AccessRefusedError(
+            f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
+        )
     return pymysql
+
+
+class _Cut(NamedTuple):
+    """What `cut_packets` of native code returns, too: the bounds of rows, and the index behind the last one."""
+
+    bounds: bytes
+    after: int
+
+
+def cut_packets(data: bytes, base: int) -> _Cut:
+    """Find the row packets in the bytes of a result, up to the first that is cut off or no row.
+
+    `base` is added to the bounds of their payloads: two int32 for each.
+    """
+    bounds: list[int] = []
+    at, end_of_data = 0, len(data)
+    while at + _HEADER < end_of_data:
+        start = at + _HEADER
+        size = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        end = start + size
+        first = data[start]
+        if not 0 < size < _LARGEST or end > end_of_data:
+            break
+        if first == _ERROR or (first == _END and size < _SHORTEST_LONG_CELL):
+            break
+        bounds += (start + base, end + base)
+        at = end
+    return _Cut(array("i", bounds).tobytes(), at)
+
+
+def row_blocks(connection: Any, size: int, most: int, *, uses_native: bool = True) -> Iterator[Binaries]:  # noqa: ANN401
+    """Yield the rows of a result in blocks, without an object per row.
+
+    Rows are cut out of the bytes that have arrived. PyMySQL reads each packet that is cut off there, has 16 MiB or
+    more, or ends the result.
+
+    Args:
+        size: about how many bytes a block has; a single row may have more.
+        most: how many rows a block has, unless more arrive at once.
+
+    Raises:
+        pymysql.MySQLError: the server reports an error in place of a row, or the connection is lost.
+        OSError, IndexError: no bytes arrive in time; a packet has no bytes.
+    """
+    cut = cut_packets if native is None or not uses_native else native.cut_packets
+    parts, bounds, in_block, headers = list[bytes](), list[bytes](), 0, 0
+    is_whole = False
+    while not is_whole:
+        found = cut(connection._rfile.peek(), in_block)  # noqa: SLF001
+        rows = len(found.bounds) // _BOUNDS
+        if rows:
+            parts.append(connection._rfile.read(found.after))  # noqa: SLF001
+            bounds.append(found.bounds)
+            headers += rows
+            connection._next_seq_id = (connection._next_seq_id + rows) % 256  # noqa: SLF001 (compared with packets)
+        else:
+            packet = connection._read_packet()  # noqa: SLF001
+            is_whole = packet.is_eof_packet()
+            if not is_whole:
+                parts.append(packet.get_all_data())
+                bounds.append(array("i", [in_block, in_block + len(parts[-1])]).tobytes())
+        if rows or not is_whole:
+            in_block += len(parts[-1])
+        count = sum(map(len, bounds)) // _BOUNDS
+        if count and (is_whole or in_block >= size or count >= most):
+            all_bounds = memoryview(b"".join(bounds)).cast("i")
+            yield Binaries(Spans(b"".join(parts), all_bounds, in_block - headers * _HEADER))
+            parts, bounds, in_block, headers = [], [], 0, 0

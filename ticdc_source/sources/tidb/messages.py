@@ -1,6 +1,6 @@
-"""What the records of a snapshot say beside their rows: which table they are of as of which TSO, and its columns.
+"""What records of a snapshot say beside their rows.
 
-A record's key names the table and the TSO. The columns are a record of their own, without a key (`Definition`).
+The key of a row names its table and the TSO. The columns are a record of their own, without a key (`Definition`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ticdc_source.schema.types import parse_type
 
 
 class RowKey(NamedTuple):
-    """Which table a row is of, and as of which TSO."""
+    """The table of a row, and its TSO."""
 
     table: TableName
     tso: int
@@ -35,18 +35,14 @@ _BEGIN = re.compile(rb'\{"database": %b, "table": %b, "tso": \d+(\}\Z|, "columns
 
 
 def is_of_snapshot(key: bytes | None, value: bytes | None) -> bool:
-    """Return whether a record is a row or a definition. No changefeed writes such bytes: its JSON has no blanks."""
+    """Whether a record is a row or a definition. No changefeed writes such bytes: its JSON has no blanks."""
     found = _BEGIN.match(value or b"" if key is None else key)
     return found is not None and (found[1] == b"}") == (key is not None)
 
 
 @lru_cache(maxsize=256)
 def parsed_key(key: bytes) -> RowKey:
-    """Return what the key of a record says.
-
-    Raises:
-        ValueError, TypeError, KeyError: it is not one of a row.
-    """
+    """Parse the key of a row; ValueError, TypeError or KeyError if it is none."""
     parsed = loads(key)
     return RowKey(TableName(str(parsed["database"]), str(parsed["table"])), int(parsed["tso"]))
 
@@ -56,8 +52,8 @@ class Definition:
     """The columns of a table as of a TSO, in order, as TiCDC sends them.
 
     Attributes:
-        clustered: the columns of the clustered primary key, in its order; none if rows are stored by `_tidb_rowid`, and
-            in messages.
+        clustered: the columns of the clustered primary key, in its order; empty if rows are stored by `_tidb_rowid`.
+            Messages lack it.
     """
 
     table: TableName
@@ -74,11 +70,7 @@ class Definition:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Definition:
-        """Return what the parsed JSON of such a record says.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: it is none.
-        """
+        """Read the parsed JSON of `message()`; ValueError, TypeError, KeyError or AttributeError if it is none."""
         table = TableName(str(message["database"]), str(message["table"]))
         return cls(table, int(message["tso"]), tuple(map(_column, message["columns"])))
 

@@ -2,8 +2,8 @@
 
     {"tso": 4707…, "size": 200000, "tables": {"shop.orders": {"after": ["184"], "ranges": 3, "rows": 600000, …}}}
 
-The rows of a micro-batch follow from two of them, because the past does not change: a replay reads the same rows. A
-table that is planned to its end has `"done": true`. Behind the hand-over to the changes only the TSO is left.
+Two of them determine the rows of a micro-batch, because the past does not change: a replay reads the same rows. A
+table that is planned to its end has `"done": true`. After the hand-over to the changes only the TSO is left.
 """
 
 from __future__ import annotations
@@ -22,18 +22,13 @@ Texts = tuple[str, ...]  # the values of a key, as TiDB's text (`StoredRows.boun
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table is.
+    """How far one table is."""
 
-    Attributes:
-        after: the key of the first row that is not planned; None at the beginning and at the end.
-        about: how many rows the table has, by TiDB's statistics; 0 without any.
-    """
-
-    after: Texts | None = None
+    after: Texts | None = None  # the key of the first row that is not planned; None at the beginning and at the end
     ranges: int = 0
     rows: int = 0
     done: bool = False
-    about: int = 0
+    about: int = 0  # rows by TiDB's statistics; 0 without any
 
     def expected_ranges(self, size: int) -> int:
         return self.ranges if self.done else max(self.ranges + 1, -(-self.about // max(size, 1)))
@@ -48,16 +43,11 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far a snapshot is.
-
-    Attributes:
-        size: rows of a range, as the last micro-batch was cut.
-        tables: none behind the hand-over to the changes.
-    """
+    """How far a snapshot is."""
 
     tso: int
-    size: int = 0
-    tables: Mapping[TableName, TableProgress] = field(default_factory=dict)
+    size: int = 0  # rows of a range in the last micro-batch
+    tables: Mapping[TableName, TableProgress] = field(default_factory=dict)  # empty after the hand-over to the changes
 
     @property
     def is_done(self) -> bool:
@@ -89,16 +79,13 @@ class SnapshotProgress:
 
     @classmethod
     def of_json(cls, member: Any) -> SnapshotProgress:  # noqa: ANN401 (whatever a checkpoint has)
-        """Return what a member of an offset says.
-
-        Raises:
-            CheckpointError: it is not one of this release.
-        """
+        """Read a member of an offset; CheckpointError if this release does not know it."""
         try:
             tables = {
                 parse_table(name): TableProgress.of_json(**table) for name, table in member.get("tables", {}).items()
             }
             return cls(int(member["tso"]), int(member.get("size", 0)), tables)
         except (AttributeError, KeyError, TypeError, ValueError):
-            msg = f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
-            raise CheckpointError(msg) from None
+            raise CheckpointError(
+                f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
+            ) from None

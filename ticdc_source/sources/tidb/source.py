@@ -1,8 +1,10 @@
 """Tables of TiDB as of a TSO, as a `RecordSource`: `snapshot=only`.
 
 The rows of a table are cut into ranges of its key, each of which is an input partition. What a range means, beside the
-numbers of its rows, is a statement of SQL and the TSO, which travel in it to a worker (`RowRange`). Rows name their
-table and the TSO, and the columns of that version of the table are a record of their own, which the driver asks for.
+numbers of its rows, is a statement of SQL and the TSO, which travel in it to a worker (`RowRange`). The topic of a
+record is its table, the partition the number of its range, and the offset the number of its row in the range, in the
+order of the key, from 0. The columns of a table are the record of `DEFINITION`, at the TSO as its offset, which the
+driver asks for.
 """
 
 from __future__ import annotations
@@ -12,22 +14,43 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ticdc_source.errors import CheckpointError, OptionError, warn
+from ticdc_source.errors import CheckpointError, OptionError, TiCDCSourceError, warn
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition, listed, parse_table
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import duration, of_ms, physical_ms
-from ticdc_source.sources.chunk import FetchSettings
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 from ticdc_source.sources.tidb.catalog import described, rows_about, tables_at
 from ticdc_source.sources.tidb.client import Session
-from ticdc_source.sources.tidb.fetch import DEFINITION, RowRange, SnapshotFetcher, definition_range
+from ticdc_source.sources.tidb.messages import key_of
 from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress, Texts
 from ticdc_source.sources.tidb.sql import Bound, StoredRows
 
 _TICK_S = 0.001  # TiDB's clock counts milliseconds
+DEFINITION = -1  # stands for the partition of the record with a table's columns
+_NO_TIME = -1
+_BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
+
+
+class RowRange(OffsetRange):
+    """A range whose offsets number the rows of an answer as of a TSO. What is asked is no part of its equality."""
+
+    tso: int
+    sql: str
+
+    @classmethod
+    def of(cls, table: TableName, number: int, rows: int, tso: int, sql: str) -> RowRange:
+        made = cls(str(table), number, 0, rows)
+        made.tso, made.sql = tso, sql
+        return made
+
+
+def definition_range(topic: str, tso: int) -> OffsetRange:
+    return OffsetRange(topic, DEFINITION, tso, tso + 1)
 
 
 class SnapshotSource(RecordSource):
@@ -49,17 +72,15 @@ class SnapshotSource(RecordSource):
 
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto":
-            msg = f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
-            raise OptionError(msg)
+            raise OptionError(
+                f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
+            )
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str:  # noqa: ARG002 (there is one)
         return self._formats.of_tables
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return the ranges of the tables' rows, and those of their columns.
-
-        Each range but a table's last one has `snapshot.rowsPerRange` rows; a table without rows has none.
-        """
+        """The ranges of the tables' rows, `snapshot.rowsPerRange` in each but a table's last, and of their columns."""
         session, ranges = self._session, self.ranges_to_infer_from(batch=True)
         for name in self._tables():
             rows = self._stored(name)
@@ -71,7 +92,7 @@ class SnapshotSource(RecordSource):
     def begin(self) -> SnapshotProgress:
         """Choose the moment of a stream's snapshot, and check that all tables can be read.
 
-        It is the end of a millisecond that has passed: changes may have their time in milliseconds alone.
+        It is the end of a past millisecond, because changes may have their time only in milliseconds.
 
         Raises:
             OptionError: TiDB lacks a table, or there are several, and the output has the columns of one.
@@ -88,7 +109,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(self._tso, self._options.snapshot_rows_per_range, tables)
 
     def advance(self, progress: SnapshotProgress, most: int) -> tuple[SnapshotProgress, list[OffsetRange]]:
-        """Return how far a snapshot is after so many more ranges, and these.
+        """Plan up to `most` more ranges; return how far the snapshot is then, and these.
 
         Raises:
             DataLossError: TiDB's garbage collection has passed the moment.
@@ -113,7 +134,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(progress.tso, size, tables), ranges
 
     def between(self, before: SnapshotProgress, after: SnapshotProgress) -> list[OffsetRange]:
-        """Return the ranges that `advance` returned, also in another process, or with another size of ranges."""
+        """The ranges that `advance` returned, even in another process, or with another size of ranges."""
         ranges = []
         for name, ended in after.tables.items():
             begun = before.tables.get(name, TableProgress())
@@ -132,7 +153,7 @@ class SnapshotSource(RecordSource):
         return StoredRows(table.table, table.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
-        """Warn if TiDB soon forgets the moment. It is checked anew when the session goes there from the present."""
+        """Warn if TiDB will soon forget the moment; going there from the present makes TiDB check it."""
         self._session.as_of(None)
         life_s, now = self._session.collected_after_s(), self._session.now()
         if life_s is not None and physical_ms(now) - physical_ms(self._moment()) > life_s * 1000 / 2:
@@ -142,23 +163,21 @@ class SnapshotSource(RecordSource):
             )
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a stream is refused before)
-        """Return those of the tables' columns.
+        """The ranges of the tables' columns.
 
         Raises:
             OptionError: a table is not there, or there are several, and the output has the columns of one.
         """
         names = self._tables()
         if len(names) > 1 and self._options.is_typed:
-            msg = (
+            raise OptionError(
                 f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
                 f"{listed(names)}. Choose it, e.g. .option('tables', '{names[0]}'); "
                 "outputFormat=event has the rows of all as JSON"
             )
-            raise OptionError(msg)
         return [definition_range(str(name), self._moment()) for name in names]
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return those of columns: they tell everything."""
         return [each for each in ranges if each.partition == DEFINITION]
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -180,7 +199,7 @@ class SnapshotSource(RecordSource):
         return self._moment() + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Return the ranges of rows, each alone. Those of columns are for records; other outputs have a context."""
+        """Each range of rows alone. Only `outputFormat=record` reads those of columns: others have a read context."""
         of_rows = self._options.output_format != "record"
         return [[each] for each in ranges if each.size and not (of_rows and each.partition == DEFINITION)]
 
@@ -195,7 +214,6 @@ class SnapshotSource(RecordSource):
         return SnapshotFetcher(self._options, settings)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        """Refuse: `options.ranges.validate` has, before."""
         raise NotImplementedError
 
     def _moment(self) -> int:
@@ -209,11 +227,11 @@ class SnapshotSource(RecordSource):
 
 
 class Cut(NamedTuple):
-    """A range of a table: what reads it, and how many rows it has; `after` is its end as TiDB's text."""
+    """A range of a table."""
 
     sql: str
     rows: int
-    after: Texts | None
+    after: Texts | None  # its end as TiDB's text; None for the last range
 
 
 def cut_ranges(
@@ -221,8 +239,8 @@ def cut_ranges(
 ) -> Iterator[Cut]:
     """Yield the ranges of a table, or of a part of it, in the order of its key.
 
-    One has `size` rows; more if the key of the row behind it has no literal, or is also that of the row before; the
-    last one, whose `after` is None, has what is left.
+    Each has `size` rows, or more if the key of the row after it has no literal, or is also that of the row before; the
+    last one has what is left.
     """
     more = True
     while more:
@@ -240,13 +258,66 @@ def cut_ranges(
 
 
 def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
-    """Return the bound that a checkpoint has as text.
+    """The bound that a checkpoint has as text.
 
     Raises:
         CheckpointError: it has no literal; those that are written have one.
     """
     bound = None if texts is None else rows.bound(texts)
     if texts is not None and bound is None:
-        msg = f"The checkpoint's offset has a bound of rows that is none: {texts}"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"The checkpoint's offset has a bound of rows that is none: {texts}")
     return bound
+
+
+class SnapshotFetcher(Fetcher):
+    """The `Fetcher` for rows of TiDB. It keeps one session, for ranges one after the other."""
+
+    def __init__(self, options: Options, settings: FetchSettings) -> None:
+        self._settings = settings
+        self._session = Session(options)
+
+    @property
+    def library(self) -> str:
+        return "PyMySQL"
+
+    def close(self) -> None:
+        self._session.close()
+
+    def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
+        if isinstance(offset_range, RowRange):
+            yield from self._rows(offset_range)
+        else:
+            topic, tso = offset_range.topic, offset_range.start
+            definition = described(self._session, parse_table(topic), tso)
+            yield Chunk(topic, DEFINITION, [tso], [_NO_TIME], [None], [definition.message()])
+
+    def _rows(self, offset_range: RowRange) -> Iterator[Chunk]:
+        table = parse_table(offset_range.topic)
+        key = key_of(table, offset_range.tso)
+        position, most, native = offset_range.start, self._settings.max_records, self._settings.native
+        self._session.as_of(offset_range.tso, table)
+        for rows in self._session.blocks(offset_range.sql, self._block_size, most, skip=position, uses_native=native):
+            for first in range(0, len(rows), most):
+                part = rows if len(rows) <= most else rows.part(first, min(first + most, len(rows)))
+                yield self._chunk(offset_range, position, part, key)
+                position += len(part)
+        if position != offset_range.end:
+            found, at = position - offset_range.start, f"now, as of the same TSO {offset_range.tso}: please report this"
+            planned = f"{offset_range.size} rows when the read was planned"
+            raise TiCDCSourceError(f"{offset_range} of TiDB {self._session.server} had {planned}, and {found} {at}")
+
+    @property
+    def _block_size(self) -> int:
+        return min(_BLOCK, self._settings.max_bytes)
+
+    def _chunk(self, offset_range: OffsetRange, position: int, rows: Binaries, key: bytes) -> Chunk:
+        count = len(rows)
+        return Chunk(
+            offset_range.topic,
+            offset_range.partition,
+            range(position, position + count),
+            [_NO_TIME] * count,
+            [key] * count,
+            rows,
+            [[] for _ in range(count)] if self._settings.include_headers else None,
+        )

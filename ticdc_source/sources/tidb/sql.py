@@ -14,7 +14,7 @@ from datetime import date, datetime
 from typing import TypeAlias
 
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.types import ColumnType
 
 Bound: TypeAlias = tuple[str, ...]  # a literal for each column of the key
@@ -25,10 +25,6 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TIME = re.compile(r"-?\d+:\d\d:\d\d(\.\d+)?")
 _EXACT = 1 << 53  # up to here, doubles are all integers
 _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
-
-
-def quoted_name(*names: str) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_literal(value: str) -> str:
@@ -48,7 +44,7 @@ class _KeyColumn:
     type: ColumnType
 
     def as_text(self) -> str:
-        """Return SQL for a value of whose text `literal` makes a literal: no cast to text, which loses digits."""
+        """SQL for a value, from whose text `literal` makes a literal; no cast to text, which loses digits."""
         match self.type.family:
             case "text":  # bytes that are not UTF-8 become question marks, so that it is another value: NULL then
                 text = f"CONVERT({self.sql} USING utf8mb4)"
@@ -65,7 +61,7 @@ class _KeyColumn:
                 return self.sql
 
     def literal(self, text: str) -> str | None:
-        """Return the literal of a value; None if there is none that is safe, as for the zero date.
+        """The literal of a value; None if none is safe, as for the zero date.
 
         TiDB may take an invalid date as NULL, and then no row would be in any range.
         """
@@ -128,15 +124,15 @@ class StoredRows:
         return ", ".join(column.sql for column in self._key)
 
     def select(self, low: Bound | None, high: Bound | None) -> str:
-        """Return the statement that reads the rows from one bound on, and below the other, in the order of the key."""
+        """The statement that reads the rows in `[low, high)`, in the order of the key."""
         return f"SELECT {self._selected} FROM {self._source} WHERE {self._between(low, high)} ORDER BY {self._order}"  # noqa: S608 (quoted)
 
     def probe(self) -> str:
-        """Return the statement that reads no row, and fails if the user may not read one."""
+        """A statement that reads no row, and fails if the user may not read one."""
         return f"SELECT {self._selected} FROM {self._source} LIMIT 0"  # noqa: S608 (quoted)
 
     def next_bound(self, low: Bound | None, high: Bound | None, rows: int) -> str:
-        """Return the question for the key of the row that comes so many rows behind the first of a range.
+        """The question for the key of the row that comes so many rows after the first of a range.
 
         Without a clustered key, that of the row before comes first: see `after`.
         """
@@ -146,7 +142,7 @@ class StoredRows:
         return f"SELECT {key} FROM {self._source} WHERE {where} ORDER BY {self._order} LIMIT {limit}"  # noqa: S608 (quoted)
 
     def after(self, answer: Sequence[Sequence[str | None]]) -> Sequence[str | None] | None:
-        """Return the key in the answer to `next_bound`; None if there is no such row.
+        """The key in the answer to `next_bound`; None if there is no such row.
 
         It is NULL if the row before has the same: partitions that were exchanged may have the same `_tidb_rowid`.
         """
@@ -161,7 +157,7 @@ class StoredRows:
         return f"SELECT COUNT(*) FROM {self._source} WHERE {self._between(low, high)}"  # noqa: S608 (quoted)
 
     def bound(self, answer: Sequence[str | None]) -> Bound | None:
-        """Return the bound in the answer to `next_bound`; None if one of its values has no literal."""
+        """The bound in the answer to `next_bound`; None if one of its values has no literal."""
         literals = [
             None if text is None else column.literal(text) for column, text in zip(self._key, answer, strict=True)
         ]
@@ -182,13 +178,13 @@ class StoredRows:
 
 
 def _selected(column: Column) -> str:
-    """Return what is selected of a column: MySQL's text of a value is exact, but TiDB's of some FLOATs has 6 digits."""
+    """A column in SELECT. MySQL's text of a value is exact, but TiDB's text of some FLOATs has 6 digits."""
     name = _named(column.name)
     return f"{name} * 1e0" if column.type is not None and column.type.name == "float" else name
 
 
 def _after(names: Sequence[str], bound: Bound, last: str) -> str:
-    """Return what says that the columns, compared one after the other, are `>=` a bound or `<` it."""
+    """The condition that the columns, compared one after the other, are `>=` a bound, or `<` it."""
     name, literal = names[0], bound[0]
     if len(names) == 1:
         return f"{name} {last} {literal}"

@@ -1,25 +1,39 @@
-"""Connects with kafka-python, if the installed version is one whose private names are known."""
+"""The way in: connects to brokers, and again after a failure. kafka-python is imported only then."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.client import Client
-from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.patience import Limit, Patience
+
+if TYPE_CHECKING:
+    from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
+    from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
+
+    Client: TypeAlias = NetworkClient
+    PartitionReader: TypeAlias = BatchReader
 
 # As in pyproject.toml, which pip need not have followed: packages are also unpacked by hand, or come with a platform.
 REQUIRED = "kafka-python>=3.0.12,<3.1"
 _LEAST, _BELOW = (tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+", REQUIRED))
+_API_TIMEOUT = "kafka.default.api.timeout.ms"
+
+Connect: TypeAlias = "Callable[[ClientSettings, Patience], Client]"
+Answer = TypeVar("Answer")
 
 
 def installed() -> str:
     """Return which version of the library is installed.
 
     Raises:
-        OptionError: none, or one that may be built differently inside.
+        OptionError: none, or one whose private names may differ.
     """
     try:
         version = str(importlib.import_module("kafka").__version__)
@@ -30,8 +44,9 @@ def installed() -> str:
         if _LEAST <= numbers < _BELOW:
             return version
         reason = f"version {version} is installed"
-    msg = f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
-    raise OptionError(msg)
+    raise OptionError(
+        f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
+    )
 
 
 def connect(settings: ClientSettings, patience: Patience) -> Client:
@@ -45,3 +60,113 @@ def connect(settings: ClientSettings, patience: Patience) -> Client:
     from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient  # noqa: PLC0415 (after the check)
 
     return NetworkClient(settings, patience)
+
+
+class RetryingClient:
+    """Connects at the first request, and again after a failure.
+
+    A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
+    its brokers waits `broker_timeout_ms` for both, so that it survives a restart of the cluster. Before the first
+    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds; see
+    `patience`.
+
+    Args:
+        reached: whether the brokers have already answered the driver of this stream.
+        is_first: whether nobody has asked these brokers before: the driver is the first to do so.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, connect: Connect, *, reached: bool = False, is_first: bool = False
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._reached = reached
+        self._is_first = is_first
+        self.client: Client | None = None
+
+    @property
+    def library(self) -> str | None:
+        """The client library and its version; None before the first connection."""
+        return None if self.client is None else self.client.library
+
+    @property
+    def stream_limit(self) -> Limit | None:
+        """How long a stream waits once it has reached its brokers; None for a batch read."""
+        stream_ms = self._settings.broker_timeout_ms
+        return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
+
+    @property
+    def fetch_size(self) -> int:
+        """How many bytes a fetch asks for."""
+        size = self._settings.max_partition_fetch_bytes
+        return min(size, self._settings.fetch_max_bytes or size)
+
+    def fetch_at_most(self, size: int) -> None:
+        """Let fetches ask for so many bytes. If that is another size, the next request connects again."""
+        if size != self.fetch_size:
+            self.close()
+            self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
+
+    def close(self) -> None:
+        client, self.client = self.client, None
+        if client is not None:
+            client.close()
+
+    def ask(
+        self,
+        request: Callable[[Client, Patience], Answer],
+        *,
+        retries: int = 0,
+        interval_ms: float = 0,
+        patience: Patience | None = None,
+    ) -> Answer:
+        """Return the answer to a request; retry with a new client while brokers do not answer.
+
+        A request that brokers answered with an error is sent again `retries` times, `interval_ms` apart. `patience` is
+        for the connection and the answer together; by default each has its own, as described above.
+
+        Raises:
+            TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
+        """
+        is_own = patience is None
+        while True:
+            try:
+                if self.client is None:
+                    self.client = self._connect(self._settings, patience or self._connection_wait())
+                if patience is None:
+                    pending = self._limit(self._settings.default_api_timeout_ms, _API_TIMEOUT)
+                    patience = Patience(self._servers, "a request is pending", pending)
+                answer = request(self.client, patience)
+            except KafkaUnavailableError:
+                self.close()
+                if retries <= 0 or patience is None or patience.is_over:
+                    raise
+                retries -= 1
+            except TiCDCSourceError:
+                self.close()
+                raise
+            else:
+                self._reached = True
+                if is_own:
+                    patience.answered()
+                return answer
+            time.sleep(min(interval_ms, patience.left_ms) / 1000)
+            patience.check()
+
+    @property
+    def _servers(self) -> str:
+        return ",".join(self._settings.bootstrap_servers)
+
+    def _connection_wait(self) -> Patience:
+        # Name the option that took effect: unless it is set, the first has the value of the second.
+        ms = self._settings.bootstrap_timeout_ms
+        is_set = ms != self._settings.default_api_timeout_ms
+        limit = self._limit(ms, "kafka.bootstrap.timeout.ms" if is_set else _API_TIMEOUT)
+        if self._is_first and not self._reached:
+            limit = limit._replace(ends_if_refused=not is_set)
+        return Patience(self._servers, "no broker answers", limit)
+
+    def _limit(self, ms: float, option: str) -> Limit:
+        if self.stream_limit is not None and self._reached:
+            return self.stream_limit
+        return Limit(ms, option, ends_early=not self._reached)

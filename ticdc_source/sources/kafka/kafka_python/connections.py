@@ -18,25 +18,21 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 import kafka.errors
 import pyarrow as pa
 from kafka.future import Future
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.parser import KafkaProtocol
 
-from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.kafka_python import library
-
-_SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
-
-
-def setup_times(settings: ClientSettings) -> library.Settings:
-    """Return the times to set up a connection that are given; `KafkaConsumer` does not know them."""
-    times = {name: getattr(settings, name) for name in _SETUP_TIMES}
-    return {name: ms for name, ms in times.items() if ms is not None}
+NodeId: TypeAlias = int | str  # a broker's number, or the name of a bootstrap server
+Node: TypeAlias = Any  # its `host` and `port`
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
@@ -46,35 +42,34 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         accepted: the nodes that have taken a connection as brokers do, with the login if there is one.
     """
 
-    def __init__(self, net: library.Network, **settings: object) -> None:
+    def __init__(self, net: NetworkSelector, **settings: object) -> None:
         super().__init__(net, **settings)
-        self.accepted: set[library.NodeId] = set()
-        self._failed_at: dict[library.NodeId, float] = {}
+        self.accepted: set[NodeId] = set()
+        self._failed_at: dict[NodeId, float] = {}
         self._transports: WeakSet[_ReceivesAnswers] = WeakSet()
         self.cluster.config["allow_auto_create_topics"] = False
 
-    def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
+    def get_connection(self, node_id: NodeId, *args: object, **kwargs: object) -> KafkaConnection:
         is_new = node_id not in self._conns
         if not self.bootstrapped:  # a failure would start kafka-python's own bootstrap beside ours
             kwargs["refresh_metadata_on_err"] = False
-        connection: library.Connection = super().get_connection(node_id, *args, **kwargs)
+        connection = super().get_connection(node_id, *args, **kwargs)
         if is_new:
             connection.init_future.add_callback(lambda _: self.accepted.add(node_id))
             connection.init_future.add_errback(lambda _: self.failed(node_id))
             connection.close_future.add_errback(lambda _: self.failed(node_id))
         return connection
 
-    def failed(self, node_id: library.NodeId) -> None:
+    def failed(self, node_id: NodeId) -> None:
         self._failed_at[node_id] = time.monotonic()
 
-    def answered(self, node_id: library.NodeId) -> None:
+    def answered(self, node_id: NodeId) -> None:
         self._failed_at.pop(node_id, None)
 
-    def nodes(self) -> list[library.NodeId]:
-        """Return the nodes that any request can be sent to, the most promising one first.
+    def nodes(self) -> list[NodeId]:
+        """The nodes that any request can be sent to, the most promising one first.
 
-        Brokers come before bootstrap servers, connected ones before others, and last those that failed, the one that
-        failed most recently at the end.
+        Those that failed come last, the most recent failure at the end; connected and idle ones come first.
         """
         brokers = self.cluster.brokers()
         addresses = {(broker.host, broker.port) for broker in brokers}
@@ -83,7 +78,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             node.node_id for node in (*random.sample(brokers, len(brokers)), *random.sample(servers, len(servers)))
         ]
 
-        def rank(node_id: library.NodeId) -> tuple[float, bool, bool]:
+        def rank(node_id: NodeId) -> tuple[float, bool, bool]:
             connection = self._conns.get(node_id)
             is_connected = connection is not None and connection.connected and not connection.paused
             is_idle = connection is None or not connection.in_flight_requests
@@ -91,15 +86,15 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
 
         return sorted(nodes, key=rank)
 
-    def least_loaded_node(self) -> library.NodeId | None:
-        """Return the node for one of kafka-python's own requests; its own choice may be one that has just failed."""
+    def least_loaded_node(self) -> NodeId | None:
+        """The node for kafka-python's own requests; its own choice may be one that has just failed."""
         return next((node for node in self.nodes() if not self._is_unready(node)), None)
 
-    def _is_unready(self, node_id: library.NodeId) -> bool:
+    def _is_unready(self, node_id: NodeId) -> bool:
         connection = self._conns.get(node_id)
         return bool(connection is not None and connection.paused) or self.connection_delay(node_id) > 0
 
-    def address(self, node_id: library.NodeId) -> str:
+    def address(self, node_id: NodeId) -> str:
         node = self.cluster.broker_metadata(node_id)
         return str(node_id) if node is None else f"{node.host}:{node.port}"
 
@@ -112,12 +107,12 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             self.close(server.node_id)
 
     def close_sockets(self) -> None:
-        """Close what kafka-python leaves open when the IO thread has ended: it waits for what is still to be sent."""
+        """Close sockets with something left to send, which kafka-python leaves open when its IO thread has ended."""
         for transport in self._transports:
             if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
                 transport._sock.close()  # noqa: SLF001
 
-    async def _build_transport(self, node: library.Node, timeout_at: float | None = None) -> KafkaTCPTransport:
+    async def _build_transport(self, node: Node, timeout_at: float | None = None) -> KafkaTCPTransport:
         sock = await self._connected_socket(node, timeout_at)
         transport_class, tls = _Transport, {}
         if self.ssl_enabled:
@@ -135,12 +130,11 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             (transport or sock).close()
             if not isinstance(error, Exception):
                 raise
-            msg = f"Handshake failed: {error}"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError(f"Handshake failed: {error}") from error
         return transport
 
-    async def _connected_socket(self, node: library.Node, timeout_at: float | None) -> socket.socket:
-        """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
+    async def _connected_socket(self, node: Node, timeout_at: float | None) -> socket.socket:
+        """Connect to one of the node's addresses, and close the socket if that fails."""
         sockets = KafkaNetSocket(self.config["proxy_url"])
         failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
         for family, socket_type, protocol, _, address in self._addresses(sockets, node):
@@ -160,26 +154,22 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
                 return connected
         raise failure
 
-    def _addresses(self, sockets: KafkaNetSocket, node: library.Node) -> Sequence[library.Address]:
-        """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
-        addresses: Sequence[library.Address]
+    def _addresses(self, sockets: KafkaNetSocket, node: Node) -> Sequence[Any]:
+        """Resolve a node's name, and say why if that fails."""
         if self.config["proxy_url"] is not None:  # which may resolve it
-            addresses = sockets.dns_lookup(node.host, node.port)
-            return addresses
+            return list(sockets.dns_lookup(node.host, node.port))
         try:
             return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         except socket.gaierror as error:
-            msg = f"DNS lookup failed: {error.strerror}"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError(f"DNS lookup failed: {error.strerror}") from error
         except UnicodeError as error:  # a broker tells its clients a name that DNS cannot have
-            msg = "DNS lookup failed: no name of a host"
-            raise kafka.errors.KafkaConnectionError(msg) from error
+            raise kafka.errors.KafkaConnectionError("DNS lookup failed: no name of a host") from error
 
 
 class _ReceivesAnswers:
-    """What both transports do otherwise than kafka-python's."""
+    """What both transports do differently from kafka-python's."""
 
-    _protocol: library.Connection
+    _protocol: KafkaConnection
     _sock: socket.socket | None
     _receiver: Receiver | None = None
 
@@ -204,11 +194,10 @@ _SIZE_BYTES = 4  # an answer begins with its length
 class Receiver:
     """Reads a broker's answers from the socket into the memory that they are decoded from.
 
-    kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them. This replaces
-    the parser's `receive_bytes`; nothing may have arrived yet.
+    It replaces the `receive_bytes` of kafka-python's parser, which copies bytes five times before it decodes them.
     """
 
-    def __init__(self, parser: library.Parser) -> None:
+    def __init__(self, parser: KafkaProtocol) -> None:
         self._parser = parser
         parser.receive_bytes = self._responses
         self._size = memoryview(bytearray(_SIZE_BYTES))
@@ -216,10 +205,7 @@ class Receiver:
         self._have = 0  # how many bytes of it, or of its size, have arrived
 
     def read(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
-        """Read the answers that have arrived, which the parser's `receive_bytes` takes.
-
-        An error is returned only if none has arrived; it will be there at the next reading too.
-        """
+        """Read the answers that have arrived, for the parser's `receive_bytes`, or an error if there are none."""
         answers: list[memoryview] = []
         while True:
             missing = self._size if self._answer is None else self._answer
@@ -243,7 +229,6 @@ class Receiver:
                 self._answer = memoryview(pa.allocate_buffer(size)).cast("B")
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
-        """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""
         return [self._parser._process_response(_Answer(answer)) for answer in answers]  # noqa: SLF001
 
 
@@ -268,7 +253,7 @@ class _Answer:
 
 
 def _received(sock: socket.socket, into: memoryview) -> tuple[int, Exception | None]:
-    """Receive once, and return how many bytes arrived, or the error; neither if nothing has arrived yet."""
+    """Receive once; return how many bytes arrived, or the error, or neither if nothing has arrived yet."""
     try:
         count = sock.recv_into(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

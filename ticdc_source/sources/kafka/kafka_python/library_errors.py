@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import kafka.errors
 
 from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.sources.kafka.client import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.sources.kafka.patience import Cause
 
 
 class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
-    """There is no valid token at the moment that a broker asks for one."""
+    """There is no valid token when a broker asks for one."""
 
 
 AUTHENTICATION_ERRORS = (
@@ -65,15 +65,16 @@ def our_errors(servers: str) -> Iterator[None]:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether another try, at whichever server, fails in the same way."""
+    """Whether another try fails in the same way, at whichever server."""
     return isinstance(error, _FINAL) or _UNTRUSTED in str(error)
 
 
 def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -> Cause:
-    """Return why a server failed, and what to do about it.
+    """Why a server failed, and what to do about it.
 
-    It matters whether it has `accepted` the connection as a broker does, and failed afterwards, and which
-    `kafka.security.protocol` is set.
+    Args:
+        protocol: `kafka.security.protocol`.
+        accepted: whether the server has taken a connection as a broker does, and failed afterwards.
     """
     text = _plain(error)
     if isinstance(error, NoTokenError):
@@ -112,7 +113,7 @@ def _plain(error: BaseException) -> str:
 
 
 def translated(error: Exception, servers: str) -> TiCDCSourceError:
-    """Return kafka-python's `error` as one of ours; texts of brokers and sockets hold no secrets."""
+    """kafka-python's error as one of ours; texts of brokers and sockets have no secrets."""
     if isinstance(error, TiCDCSourceError):
         return error
     if isinstance(error, kafka.errors.IllegalSaslStateError):

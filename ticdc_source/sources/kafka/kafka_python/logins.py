@@ -8,18 +8,26 @@ a client connects. kafka-python logs in again before the time that a broker give
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import time
 from collections.abc import Mapping
 from dataclasses import fields
-from types import MappingProxyType
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Protocol
 
+import kafka.errors
 from kafka import KafkaConsumer
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.logins import EndpointLogin, KerberosLogin, PasswordLogin
-from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
-from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.patience import Cause, Patience
 from ticdc_source.sources.kafka.tokens import RenewedToken, TokenUnavailableError, hide_debug, token_of
 from ticdc_source.sources.tls import tls_context
 
@@ -33,16 +41,20 @@ _FIXED: Mapping[str, object] = MappingProxyType({
     "metrics_enabled": False,
 })  # fmt: skip
 
+_PAUSE_SECONDS = 0.5
+_UNREACHABLE = frozenset({2529639068, 2529639132})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE: negative, in 32 bits
+_ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"
 
-def consumer_settings(settings: ClientSettings) -> library.Settings:
-    """Return what a `KafkaConsumer` takes beside the login: complete, secrets revealed, TLS as a context.
+
+def consumer_settings(settings: ClientSettings) -> dict[str, object]:
+    """All settings of a `KafkaConsumer` except the login, with secrets revealed, and TLS as a context.
 
     Raises:
         OptionError: a certificate or key cannot be loaded.
     """
     if settings.login is not None:
         hide_debug(_TALKATIVE)
-    defaults: library.Settings = dict(KafkaConsumer.DEFAULT_CONFIG)
+    defaults: dict[str, object] = dict(KafkaConsumer.DEFAULT_CONFIG)
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     given = {name: value for name, value in values.items() if name in defaults and value is not None}
     complete = {**defaults, **given, **_FIXED}
@@ -54,8 +66,8 @@ def consumer_settings(settings: ClientSettings) -> library.Settings:
     return complete
 
 
-def login_settings(settings: ClientSettings, patience: Patience) -> library.Settings:
-    """Return what kafka-python needs of a client's login; the first token is there then.
+def login_settings(settings: ClientSettings, patience: Patience) -> dict[str, object]:
+    """kafka-python's settings of a login. If it needs a token, the first one is there then.
 
     Raises:
         OptionError: the login is refused, or a package is missing.
@@ -64,12 +76,10 @@ def login_settings(settings: ClientSettings, patience: Patience) -> library.Sett
     login = settings.login
     if login is None:
         return {}
-    named: library.Settings = {"sasl_mechanism": login.mechanism}
+    named: dict[str, object] = {"sasl_mechanism": login.mechanism}
     if isinstance(login, PasswordLogin):
         return {**named, "sasl_plain_username": login.username, "sasl_plain_password": login.password.reveal()}
     if isinstance(login, KerberosLogin):
-        from ticdc_source.sources.kafka.kafka_python.kerberos import KerberosSession  # noqa: PLC0415 (for this login)
-
         return {**named, "sasl_kerberos_name": KerberosSession(login, patience)}
     token = token_of(login, settings.bootstrap_servers, settings.tls)
     token.wait(patience)
@@ -78,13 +88,13 @@ def login_settings(settings: ClientSettings, patience: Patience) -> library.Sett
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """What kafka-python asks for the token there is, and for SASL extensions."""
+    """Gives kafka-python the current token, and SASL extensions."""
 
     def __init__(self, token: RenewedToken, extensions: dict[str, str]) -> None:
         self._token = token
         self._extensions = extensions
-        # Of the tokens that connections have used since the last refusal, the first: kafka-python does not say which of
-        # them a broker refuses, and only the one that there is now may be replaced.
+        # The first token that connections have used since the last refusal: kafka-python does not say which of them a
+        # broker refuses, and only the current one may be replaced.
         self._used: str | None = None
 
     def token(self) -> str:
@@ -99,6 +109,119 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         return self._extensions
 
     def replace(self, patience: Patience) -> bool:
-        """Get another token, as brokers refuse this one; see `RenewedToken.replace`."""
         refused, self._used = self._used, None
         return self._token.replace(refused, patience)
+
+
+# Kerberos. kafka-python's own mechanism takes what the environment says (`KRB5CCNAME`, `KRB5_CLIENT_KTNAME`), which all
+# of a process share. Here the optional package `gssapi` gets credentials for each login (RFC 4752; MIT's credential
+# stores). Its ticket is in memory, and Kerberos' library renews it from the keytab.
+
+
+class _Credentials(Protocol):
+    """What is used of `gssapi.Credentials`."""
+
+    lifetime: int | None
+
+
+class KerberosSession:
+    """What each connection of a client logs in with.
+
+    Raises:
+        AccessRefusedError: `gssapi` is missing, or Kerberos gives no ticket.
+        KafkaUnavailableError: Kerberos does not answer in time.
+    """
+
+    def __init__(self, login: KerberosLogin, patience: Patience) -> None:
+        self.gssapi = _gssapi()
+        self.login = login
+        if login.keytab is not None and not Path(login.keytab).is_file():
+            raise AccessRefusedError(
+                f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
+            )
+        self._await_ticket(patience.apart("there is no ticket for the login"))
+        register_sasl_mechanism("GSSAPI", _mechanism, overwrite=True)
+
+    def _await_ticket(self, patience: Patience) -> None:
+        while True:
+            try:
+                _ = self.credentials().lifetime  # asks for the ticket
+            except self.gssapi.exceptions.GSSError as error:
+                if not _is_unreachable(error):
+                    raise AccessRefusedError(f"Kerberos gives no ticket for the login: {error}. {_ADVICE}") from None
+                patience.failed("Kerberos", Cause(str(error), is_permanent=True))
+            else:
+                patience.answered()
+                return
+            try:
+                patience.check()
+            except KafkaUnavailableError as end:
+                raise KafkaUnavailableError(
+                    f"There is no ticket for the login at Kafka: {patience.failures_text()}. {_ADVICE}"
+                ) from end
+            time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
+
+    def credentials(self) -> _Credentials:
+        """Credentials with a valid ticket, or GSSError; without a login module, the default ones."""
+        login, gssapi = self.login, self.gssapi
+        name = login.principal and gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
+        store = {}
+        if login.keytab is not None:
+            cache = hashlib.sha256(f"{login.keytab}\0{login.principal}".encode()).hexdigest()
+            store = {"client_keytab": f"FILE:{login.keytab}", "ccache": f"MEMORY:ticdc-{cache}"}
+        elif login.ticket_cache is not None:
+            store = {"ccache": login.ticket_cache}
+        credentials: _Credentials = gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
+        return credentials
+
+
+def _gssapi() -> ModuleType:
+    try:
+        return importlib.import_module("gssapi")
+    except (ImportError, OSError):
+        raise AccessRefusedError(
+            "kafka.sasl.mechanism=GSSAPI needs the package gssapi where the driver and the executors run (pip install "
+            "gssapi, which needs the development files of Kerberos)"
+        ) from None
+
+
+def _mechanism(**config: object) -> SaslMechanismGSSAPI:
+    """The mechanism of a connection; other users of kafka-python in this process get its own."""
+    session = config.get("sasl_kerberos_name")
+    if not isinstance(session, KerberosSession):
+        return SaslMechanismGSSAPI(**config)
+    return _Kerberos(session, str(config.get("host", "")))
+
+
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's mechanism, with the credentials of a session."""
+
+    def __init__(self, session: KerberosSession, host: str) -> None:
+        gssapi, login = session.gssapi, session.login
+        self.auth_id = ""  # whoever has the ticket, and nobody else
+        self._is_done = self._is_authenticated = False
+        self._errors: type[Exception] = gssapi.exceptions.GSSError
+        try:
+            name = gssapi.Name(f"{login.service}@{login.domain or host}", gssapi.NameType.hostbased_service)
+            self._client_ctx = gssapi.SecurityContext(
+                name=name, creds=session.credentials(), mech=gssapi.MechType.kerberos, usage="initiate"
+            )
+            self._next_token = self._client_ctx.step(None)
+        except self._errors as error:
+            raise _failed(error) from None
+
+    def receive(self, auth_bytes: bytes) -> None:
+        try:
+            super().receive(bytes(auth_bytes))
+        except self._errors as error:
+            raise _failed(error) from None
+
+
+def _is_unreachable(error: Exception) -> bool:
+    return getattr(error, "min_code", 0) % (1 << 32) in _UNREACHABLE
+
+
+def _failed(error: Exception) -> kafka.errors.KafkaError:
+    if _is_unreachable(error):
+        return kafka.errors.KafkaConnectionError(f"Kerberos does not answer: {error}")
+    return kafka.errors.SaslAuthenticationFailedError(f"Kerberos: {error}. {_ADVICE}")

@@ -1,6 +1,7 @@
 """A kafka-python client that always ends in time, creates nothing, and translates failures into our errors.
 
-It does what kafka-python 3.0.12 leaves to its caller: KafkaConsumer's constructor leaks the IO thread when it fails;
+Within one attempt it tries one server after the other; `RetryingClient` makes a new client after a failure. It does
+what kafka-python 3.0.12 leaves to its caller: KafkaConsumer's constructor leaks the IO thread when it fails;
 its metadata look-ups have no time-out; and its look-ups of offsets drop partitions without a leader (as if no record
 were young enough) and spin on partitions that do not exist. Private names are used for that; docs/design/0010 lists
 them.
@@ -14,12 +15,13 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import kafka
 import kafka.errors
 from kafka import IsolationLevel, KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaTopicPartition
+from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
@@ -31,9 +33,8 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.sources.chunk import FetchSettings
-from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
-from ticdc_source.sources.kafka.kafka_python import library
-from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
+from ticdc_source.sources.kafka.answers import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.connections import Connections, NodeId
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
 from ticdc_source.sources.kafka.kafka_python.logins import TokenProvider, consumer_settings, login_settings
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
@@ -48,12 +49,22 @@ _PAUSE_SECONDS = 0.2
 _GONE_SECONDS = 3.0
 _NO_LEADER = -1  # where kafka-python knows of a partition that it has none
 _UNKNOWN_END = -1  # what a leader answers that cannot tell where an epoch ends
+_SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
+
+Answered: TypeAlias = Any  # what brokers answer: kafka-python has no types, and attributes depend on the request
 
 
 class NetworkClient:
-    """The `Client` of kafka-python: metadata, offsets, and a KafkaConsumer, all on the same connections.
+    """Metadata, offsets, and a KafkaConsumer, all on the same connections.
 
-    `connect` says what it takes and raises.
+    A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
+    failed. It raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or a
+    permission, or their certificate is not trusted. So does the constructor.
+
+    Attributes:
+        topic_ids: the id of each topic as the last answer about the topic has it, as Kafka's tools print it. Topics
+            without one (brokers before 2.8, a deleted topic) are left out.
+        leader_epochs: of the leaders that answered the last look-up of `LATEST`; brokers before 2.1 have none.
     """
 
     def __init__(self, settings: ClientSettings, patience: Patience) -> None:
@@ -66,11 +77,13 @@ class NetworkClient:
         self._isolation = IsolationLevel.build_from(settings.isolation_level)
         self._settings = {**consumer_settings(settings), **login_settings(settings, patience)}
         self._net = NetworkSelector(**self._settings)
-        self._manager = Connections(self._net, **self._settings, **setup_times(settings))
+        given = {name: getattr(settings, name) for name in _SETUP_TIMES}  # `KafkaConsumer` does not know them
+        times = {name: ms for name, ms in given.items() if ms is not None}
+        self._manager = Connections(self._net, **self._settings, **times)
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
         self._reader: BatchReader | None = None
         self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
-        self._groups: dict[str, library.Consumer] = {}  # for the offsets that a group has committed
+        self._groups: dict[str, KafkaConsumer] = {}  # for the offsets that a group has committed
         try:
             with our_errors(self.servers):
                 self._net.start()
@@ -96,6 +109,10 @@ class NetworkClient:
         self._manager.close_sockets()
 
     def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
+        """Return a reader that starts at the start of the range. It ends the reader before it.
+
+        It may return a few records behind the end of the range.
+        """
         with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
             # many partitions of one topic not each looks again: the answer names all of them.
@@ -108,31 +125,39 @@ class NetworkClient:
         self._reader.begin(offset_range, limits)
         return self._reader
 
-    def _new_consumer(self, group: str | None) -> library.Consumer:
+    def _new_consumer(self, group: str | None) -> KafkaConsumer:
         own = {"group_id": group, "kafka_client": lambda **_: self._client}
-        consumer: library.Consumer = KafkaConsumer(**{**self._settings, **own})
-        return consumer
+        return KafkaConsumer(**{**self._settings, **own})
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members, in `default_api_timeout_ms` at most.
+
+        Raises:
+            TiCDCSourceError: the brokers refuse, for instance because the group has members.
+        """
         kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
         with our_errors(self.servers):
             self._of_group(group).commit(kafka_offsets, timeout_ms=self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group, without partitions of which it has none.
+
+        Raises:
+            TiCDCSourceError: the brokers refuse, or do not answer in `default_api_timeout_ms`.
+        """
         deadline = time.monotonic() + self._timeout_ms / 1000
         committed = {}
         with our_errors(self.servers):
             for key in topic_partitions:
                 left_ms = (deadline - time.monotonic()) * 1000
                 if left_ms <= 0:
-                    msg = "no answer"
-                    raise kafka.errors.KafkaTimeoutError(msg)
+                    raise kafka.errors.KafkaTimeoutError("no answer")
                 offset = self._of_group(group).committed(KafkaTopicPartition(*key), timeout_ms=left_ms)
                 if offset is not None and offset >= 0:
                     committed[key] = offset
         return committed
 
-    def _of_group(self, group: str) -> library.Consumer:
+    def _of_group(self, group: str) -> KafkaConsumer:
         if group not in self._groups:
             self._groups[group] = self._new_consumer(group)
         return self._groups[group]
@@ -147,6 +172,11 @@ class NetworkClient:
         )
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
+        """Return the topics with these names that exist (all visible topics for None), by name. Creates none.
+
+        Raises:
+            OptionError: a name cannot be that of a topic.
+        """
         names = None if names is None else list(names)
         with our_errors(self.servers):
             while True:
@@ -162,7 +192,7 @@ class NetworkClient:
             existing = entries.keys() if names is None else [name for name in names if _exists(name, entries.get(name))]
         return {name: _topic(entries[name]) for name in existing}
 
-    def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, library.TopicMetadata]:
+    def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Answered]:
         """Look up topics, all of them with None; return the entries of the response by name."""
         response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
         if names is not None:
@@ -176,16 +206,31 @@ class NetworkClient:
         return {topic.name: topic for topic in response.topics}
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Return the offset of each partition's first record at or after a time, -1 if there is none.
+
+        Args:
+            times: in milliseconds since the epoch, or `EARLIEST` or `LATEST`; with read_committed, `LATEST` is the last
+                stable offset.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
         with our_errors(self.servers):
             return self._ask_leaders(self._list_offsets, times, patience)
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Return where a leader epoch ends in the log of each partition's leader; -1 where the leader does not know.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
         with our_errors(self.servers):
             return self._ask_leaders(self._ends_of_epochs, epochs, patience)
 
     def topic_ids_at_leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> dict[TopicPartition, str]:
+        """Return the topic's id as the broker knows it that each partition was read from, where it is known."""
         by_leader = defaultdict(list)
         for topic_partition in topic_partitions:
             leader = self._manager.cluster.leader_for_partition(KafkaTopicPartition(*topic_partition))
@@ -204,10 +249,7 @@ class NetworkClient:
         asked: Mapping[TopicPartition, int],
         patience: Patience,
     ) -> dict[TopicPartition, int]:
-        """Ask the leader of each partition until all have answered.
-
-        `request` asks a leader about its partitions, and returns the offsets of those that it answered for.
-        """
+        """Ask the leader of each partition until all have answered; `request` asks one about its partitions."""
         offsets: dict[TopicPartition, int] = {}
         pending = dict(asked)
         unknown_before: set[TopicPartition] = set()
@@ -232,7 +274,7 @@ class NetworkClient:
     def _leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
-        """Return the partitions by their leader, without those that have none, and the partitions that do not exist."""
+        """The partitions by leader, if they have one, and the partitions that do not exist."""
         asked = set(topic_partitions)
         leaders, existing = defaultdict(list), set()
         for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
@@ -279,7 +321,7 @@ class NetworkClient:
         return offsets
 
     def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
-        """Remember the epoch of the leader that said where a partition ends; older answers have none, or -1."""
+        """Remember the epoch of the leader that said where a partition ends, if its answer has one."""
         if epoch is None or epoch < 0:
             self.leader_epochs.pop(topic_partition, None)
         else:
@@ -314,20 +356,18 @@ class NetworkClient:
                 # Anything else is a leader that is moving: to be asked again.
         return ends
 
-    def _ask_leader(self, request: object, leader: int, patience: Patience) -> Any:
-        """Return the topics in a leader's answer; none if it does not answer, so that it is asked again."""
+    def _ask_leader(self, request: object, leader: int, patience: Patience) -> Answered:
+        """The topics in a leader's answer; none if it does not answer, so that it is asked again."""
         try:
             # Not all of the time: while a leader does not answer, another one may be elected.
             return self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2))).topics
         except _NodeFailedError:
             return ()
 
-    def _ask(
-        self, new_request: Callable[[], object], patience: Patience, *, first: library.NodeId | None = None
-    ) -> Any:
-        """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
+    def _ask(self, new_request: Callable[[], object], patience: Patience, *, first: NodeId | None = None) -> Answered:
+        """Return any broker's answer: each is asked in turn, failed ones last, until the time is over.
 
-        Each gets a request in the version that it knows, and `first` is asked before the others.
+        Each gets a new request, in a version that it knows, and `first` is asked before the others.
         """
         try_ms = _TRY_MS
         while True:
@@ -344,14 +384,17 @@ class NetworkClient:
             try_ms *= 2
 
     def _pause(self, patience: Patience) -> None:
-        """Wait a moment before the next try."""
         patience.check()
         time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
         patience.log_if_due()
 
-    def _send(self, request: object, node: library.NodeId, patience: Patience) -> Any:
-        """Return a node's response to a request, whose attributes depend on the request: hence `Any`."""
-        sent: list[library.Future] = []
+    def _send(self, request: object, node: NodeId, patience: Patience) -> Answered:
+        """Return a node's answer to a request.
+
+        Raises:
+            _NodeFailedError: it has not answered; `patience` knows why.
+        """
+        sent: list[Future] = []
         began = time.monotonic()
 
         async def response() -> object:
@@ -361,7 +404,7 @@ class NetworkClient:
 
         while True:
             try:
-                answer: object = self._net.run(response)
+                answer = self._net.run(response)
             except kafka.errors.KafkaError as error:
                 is_timeout = isinstance(error, kafka.errors.KafkaTimeoutError)
                 is_pause = is_timeout and sent and not sent[0].is_done
@@ -383,7 +426,7 @@ class NetworkClient:
             return answer
 
     def _has_another_token(self, error: kafka.errors.KafkaError, patience: Patience) -> bool:
-        """Get another token if brokers refuse the one there is; return whether another try may help."""
+        """Whether brokers refuse the token, and there is another one to try."""
         provider = self._settings.get("sasl_oauth_token_provider")
         is_refused = isinstance(error, AUTHENTICATION_ERRORS)
         return is_refused and isinstance(provider, TokenProvider) and provider.replace(patience)
@@ -399,38 +442,36 @@ def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataReque
     return lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
-def _error_of(topic: library.TopicMetadata) -> type[kafka.errors.KafkaError]:
+def _error_of(topic: Answered) -> type[kafka.errors.KafkaError]:
     error: type[kafka.errors.KafkaError] = kafka.errors.for_code(topic.error_code)
     return error
 
 
-def _topic_id_of(topic: library.TopicMetadata) -> str | None:
-    """Return a topic's id as `kafka-topics.sh --describe` prints it, None if the answer has none."""
+def _topic_id_of(topic: Answered) -> str | None:
+    """Return a topic's id as `kafka-topics.sh --describe` prints it; None if the answer has none."""
     topic_id = topic.topic_id
     if _error_of(topic) is not kafka.errors.NoError or not isinstance(topic_id, uuid.UUID) or not topic_id.int:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _waits(topics: Mapping[str, library.TopicMetadata], name: str) -> bool:
-    """Return whether a topic may exist a moment later: it is new, or its leaders are being elected."""
+def _waits(topics: Mapping[str, Answered], name: str) -> bool:
+    """Whether a topic may exist a moment later: it is new, or its leaders are being elected."""
     error = _error_of(topics[name]) if name in topics else kafka.errors.UnknownTopicOrPartitionError
     return error is not kafka.errors.UnknownTopicOrPartitionError and bool(error.retriable)
 
 
-def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
-    """Return whether a topic exists."""
+def _exists(name: str, topic: Answered | None) -> bool:
     if topic is None:
         return False
     error = _error_of(topic)
     if error is kafka.errors.InvalidTopicError:
-        msg = f"'{name}' is not a valid name of a Kafka topic"
-        raise OptionError(msg)
+        raise OptionError(f"'{name}' is not a valid name of a Kafka topic")
     if error is kafka.errors.NoError or error is kafka.errors.UnknownTopicOrPartitionError:
         return error is kafka.errors.NoError
     raise error(name)
 
 
-def _topic(topic: library.TopicMetadata) -> Topic:
+def _topic(topic: Answered) -> Topic:
     numbers = sorted(partition.partition_index for partition in topic.partitions)
     return Topic(topic.name, tuple(TopicPartition(topic.name, number) for number in numbers), topic.is_internal)

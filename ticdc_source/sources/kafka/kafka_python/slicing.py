@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import kafka.errors
-from kafka import IsolationLevel
+from kafka import IsolationLevel, KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.record.legacy_records import LegacyRecordBatch
 
@@ -21,10 +22,9 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.kafka.batches.cut import chunks_of
-from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
-from ticdc_source.sources.kafka.kafka_python import library
+from ticdc_source.sources.kafka.cut import chunks_of
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
+from ticdc_source.sources.kafka.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 
 _MAGIC = 16  # where the message format is written
 
@@ -55,14 +55,13 @@ class Slice:
         limits: SliceLimits,
         fetch_offset: int,
         tp: TopicPartition,
-        records: library.MemoryRecords,
-        key_deserializer: object = None,  # noqa: ARG002 (kafka-python's interface, down to the names)
-        value_deserializer: object = None,  # noqa: ARG002
-        check_crcs: bool = True,  # noqa: FBT001, FBT002
+        records: Any,  # noqa: ANN401 (kafka-python's `MemoryRecords`)
+        *,
+        check_crcs: bool = True,
         isolation_level: object = IsolationLevel.READ_UNCOMMITTED,
         aborted_transactions: Iterable[AbortedTransaction] | None = None,
-        metric_aggregator: object = None,  # noqa: ARG002
         on_drain: Callable[[Slice], object] = lambda _: None,
+        **_: object,  # deserializers and metrics
     ) -> None:
         self.topic_partition = tp
         self.fetch_offset = self.next_fetch_offset = fetch_offset
@@ -83,13 +82,13 @@ class Slice:
         )
 
     def __bool__(self) -> bool:
-        """Return whether anything is left: as long as it is, no more is fetched."""
+        """Whether anything is left: as long as it is, no more is fetched."""
         return self._left
 
     def take(self, _max_records: int | None = None) -> list[Iterator[Chunk]]:
         """Return everything at once, and move on to the offset behind it.
 
-        If the range ends here, this stays as if something were left, so that nothing more is fetched.
+        If the range ends here, something seems to be left, so that nothing more is fetched.
         """
         fetched, self._fetched = self._fetched, None
         if fetched is None:
@@ -127,8 +126,7 @@ def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyReco
     try:
         for record in LegacyRecordBatch(message, message[_MAGIC]):
             if check_crcs and not record.validate_crc():
-                msg = f"Record at offset {record.offset} failed crc check"
-                raise DecodeError(msg)
+                raise DecodeError(f"Record at offset {record.offset} failed crc check")
             timestamp = -1 if record.timestamp is None else record.timestamp
             yield LegacyRecord(record.offset, timestamp, record.key, record.value)
     except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
@@ -141,7 +139,7 @@ class BatchReader:
     Nothing else may use the consumer.
     """
 
-    def __init__(self, consumer: library.Consumer, limits: FetchSettings, servers: str) -> None:
+    def __init__(self, consumer: KafkaConsumer, limits: FetchSettings, servers: str) -> None:
         self._consumer = consumer
         self._servers = servers
         self._slices = SliceLimits(limits, 0, consumer.highwater)
@@ -160,6 +158,18 @@ class BatchReader:
             self._consumer.seek(self._topic_partition, offset)
 
     def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
+        """Wait for records.
+
+        Returns:
+            chunks (None if no record arrived), and the offset behind them. That offset may be higher than the last
+            record's, and may rise without a record. The chunks are cut while they are iterated over.
+
+        Raises:
+            OffsetOutOfRangeError, LogTruncatedError: as they say.
+            DecodeError: a record batch is damaged; without an address. Also while the chunks are iterated over, which
+                may raise whatever a parser raises on bytes that are no records.
+            TiCDCSourceError: any other failure.
+        """
         with our_errors(self._servers):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=1)  # one iterator
             position = self._consumer.position(self._topic_partition, timeout_ms=0)

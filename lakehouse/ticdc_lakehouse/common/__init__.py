@@ -1,1 +1,0 @@
-"""Errors of targets, and what every statement to Spark needs: texts as written, frames computed once."""

@@ -1,0 +1,454 @@
+"""How far and how late a streaming query is: Spark's offsets and metrics lines → `StreamProgress`, for Prometheus too.
+
+docs/design/0016-progress.md says what each lag means, and why. Callers pass the time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ticdc_source.errors import CheckpointError, OptionError
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.planning.watermarks import Progress
+from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.tso import age, duration, seconds
+from ticdc_source.sources.stream_offsets import SNAPSHOT, offsets_of
+from ticdc_source.sources.tidb.progress import SnapshotProgress
+
+# Of a metrics line, beside what is counted.
+_MEMBERS = frozenset({
+    "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"
+})  # fmt: skip
+# A micro-batch may be repeated after a restart, and no older one: so long its lines are remembered.
+_REMEMBERED = 2
+
+Kind: TypeAlias = Literal["counter", "gauge"]
+State: TypeAlias = Literal["running", "ended", "failed"]
+# A metrics line. Any: each member has a type of its own.
+Line: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A metric of Prometheus.
+
+    Attributes:
+        member: the member of `StreamProgress`, or of what else is reported, that it has.
+    """
+
+    name: str
+    kind: Kind
+    member: str
+    meaning: str
+
+
+def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
+    return {"name": name, "kind": kind, "meaning": meaning}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamProgress:
+    """The progress of a streaming query, for one table.
+
+    Numbers of rows, errors and DDL are totals since the listener first heard of the query. None means not known.
+    Without metric files only `rows`, `offset_lag` and, once the query has read everything, `commit_lag` are.
+
+    To add a number for Prometheus, add its field: a counter is a member of the metrics lines with the same name.
+
+    Attributes:
+        query: the name of the query, or its id if it has none.
+        query_id: its id, the same after a restart.
+        table: the table; None if the query has several and the lines do not tell them apart, or if it is not known.
+        batch: the last micro-batch that has ended; None before the first.
+        at: the time of this report, in seconds since 1970.
+        state: `running`, `ended`, or `failed` if it ended with an error.
+        rows: rows that were read.
+        offset_lag: records that are in Kafka and have not been read, as of the last micro-batch.
+        commit_lag: seconds by which the query is behind Kafka: it rises while more is left to read, and not otherwise.
+        watermark_lag: seconds since the resolved ts: every change up to it has been read.
+        commit_ts: the largest commit-ts that was read.
+        resolved_ts: the smallest watermark of the topic partitions; every change up to it, itself included, was read.
+        decode_errors: records or events that could not be read.
+        dropped: how many of these were dropped.
+        destructive_ddl: DDL events that removed rows without delete events.
+        snapshot_ranges: how many ranges of the snapshot have been read, of all its tables (`snapshot=initial`); None
+            without one, and behind it.
+        snapshot_ranges_expected: about how many there are, by TiDB's statistics.
+        snapshot_left: about how many seconds the rest of the snapshot takes.
+    """
+
+    query: str
+    query_id: str
+    table: str | None
+    batch: int | None
+    at: float
+    state: State
+    rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows read"))
+    offset_lag: int | None = field(
+        metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: records in Kafka that have not been read")
+    )
+    commit_lag: float | None = field(
+        metadata=_exported("ticdc_commit_lag_seconds", "gauge", "age of the newest change read; 0 if all are read")
+    )
+    watermark_lag: float | None = field(
+        metadata=_exported("ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts")
+    )
+    commit_ts: int | None
+    resolved_ts: int | None
+    decode_errors: int | None = field(
+        metadata=_exported("ticdc_decode_errors_total", "counter", "records or events that could not be read")
+    )
+    dropped: int | None = field(
+        metadata=_exported("ticdc_dropped_total", "counter", "records or events that were dropped")
+    )
+    destructive_ddl: int | None = field(
+        metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without deletes")
+    )
+    snapshot_ranges: int | None = field(
+        default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the initial load already read")
+    )
+    snapshot_ranges_expected: int | None = field(
+        default=None,
+        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "estimated number of ranges of the initial load"),
+    )
+    snapshot_left: float | None = field(
+        default=None,
+        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "estimated time until the initial load is complete"),
+    )
+
+    @property
+    def is_up(self) -> bool | None:
+        """Whether the query runs; None if it has ended as it should."""
+        return None if self.state == "ended" else self.state == "running"
+
+    def __str__(self) -> str:
+        """Return a line for a log: what is known, in plain units."""
+        lags = {"commit_lag": self.commit_lag, "watermark_lag": self.watermark_lag}
+        counts = {name: getattr(self, name) for name in ("rows", "offset_lag", *_COUNTED)}
+        texts = {name: f"{value:.1f}s" for name, value in lags.items() if value is not None}
+        texts |= {name: str(value) for name, value in counts.items() if value is not None}
+        if self.snapshot_ranges is not None:
+            left = "" if self.snapshot_left is None else f" (about {duration(self.snapshot_left)} left)"
+            texts["snapshot_ranges"] = f"{self.snapshot_ranges}/{self.snapshot_ranges_expected}{left}"
+        batch = "no micro-batch yet" if self.batch is None else f"micro-batch {self.batch}"
+        table = "" if self.table is None else f", {self.table}"
+        shown = " ".join(f"{name}={value}" for name, value in texts.items())
+        return f"query {self.query}{table}, {batch}, {self.state}: {shown}"
+
+
+# Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
+EXPORTED = (
+    *(Exported(member=each.name, **each.metadata) for each in fields(StreamProgress) if each.metadata),
+    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after a failure"),
+)
+_COUNTED = tuple(each.member for each in EXPORTED if each.kind == "counter" and each.member != "rows")
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far a topic partition has been read.
+
+    Attributes:
+        up_to_date_at: the last time when nothing was left to read, in seconds since 1970; None for never.
+        delay: how late the reader was when it last found nothing left, in seconds.
+    """
+
+    next_offset: int
+    end: int
+    up_to_date_at: float | None = None
+    delay: float = 0.0
+
+    @property
+    def left(self) -> int:
+        return max(0, self.end - self.next_offset)
+
+    def note(self, as_of: float, now: float) -> None:
+        """Note at `now`, if nothing is left, that everything up to the time `as_of` has been read."""
+        if not self.left:
+            self.up_to_date_at = max(as_of, self.up_to_date_at or as_of)
+            self.delay = max(0.0, now - as_of)
+
+
+@dataclass(slots=True)
+class SnapshotPace:
+    """How fast a snapshot is read, since the first look at it."""
+
+    _first: tuple[float, int] | None = None
+
+    def left_s(self, snapshot: SnapshotProgress, now: float) -> float | None:
+        """Return about how many seconds the rest takes; None if nothing was read since the first look."""
+        if self._first is None:
+            self._first = now, snapshot.ranges
+        since, before = self._first
+        done = snapshot.ranges - before
+        return round((now - since) / done * (snapshot.expected_ranges - snapshot.ranges), 1) if done > 0 else None
+
+
+def snapshot_of(offset: object) -> SnapshotProgress | None:
+    """Return how far the snapshot of a stream is, from its offset; None if it has none, or is behind it."""
+    try:
+        snapshot = SnapshotProgress.of_json(offset[SNAPSHOT]) if isinstance(offset, dict) else None
+    except (CheckpointError, KeyError):
+        return None
+    return snapshot if snapshot is not None and snapshot.tables else None
+
+
+@dataclass(slots=True)
+class _Table:
+    commits: dict[TopicPartition, int] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    counted: Counter[str] = field(default_factory=Counter)
+    topics: set[str] = field(default_factory=set)
+
+    def add(self, line: Line, *, counts: bool) -> None:
+        partition = TopicPartition(line["topic"], line["partition"])
+        commit_ts = line["max_commit_ts"]
+        if commit_ts is not None:
+            self.commits[partition] = max(commit_ts, self.commits.get(partition, commit_ts))
+        self.topics.add(partition.topic)
+        # Ranges of a snapshot never have a watermark, and wait for none.
+        marks = [] if line["watermark"] is None else [(partition, line["watermark"])]
+        self.progress = self.progress.after(line["batch"], marks, None)
+        if counts:
+            self.counted.update({name: {**line["events"], **line}[name] for name in ("rows", *_COUNTED)})
+
+
+class ProgressTracker:
+    """Follows one streaming query. The caller has the clock, and reads the metric files.
+
+    Attributes:
+        run: which of its runs that is; empty if its start was not heard of.
+    """
+
+    def __init__(self, query_id: str, name: str | None, *, has_lines: bool) -> None:
+        self.query_id = query_id
+        self.query = name or query_id
+        self.batch: int | None = None
+        self.state: State = "running"
+        self.run = ""
+        self.is_busy = False
+        self._has_lines = has_lines
+        self._input_rows = 0
+        self._partitions: dict[TopicPartition, _Position] = {}
+        self._tables: dict[str | None, _Table] = {None: _Table()}
+        self._seen: set[tuple[object, ...]] = set()
+        self._snapshot: SnapshotProgress | None = None
+        self._snapshot_left: float | None = None
+        self._pace = SnapshotPace()
+
+    def add_batch(
+        self,
+        batch: int,
+        rows: int,
+        sources: Iterable[tuple[str | None, str | None]],
+        lines: Iterable[Line],
+        *,
+        as_of: float,
+        now: float,
+    ) -> None:
+        """Add a micro-batch that has ended, and was planned at `as_of`: what came later is not known.
+
+        Of each source there are the end offset and the latest offset, as JSON; only Kafka's form counts.
+        """
+        self.batch, self.is_busy = batch, False
+        self._input_rows += rows
+        complete = _complete(lines)
+        behind = {TopicPartition(line["topic"], line["partition"]): line["lag"] or 0 for line in complete}
+        offsets: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        positions: dict[TopicPartition, _Position] = {}
+        self._snapshot = None
+        for end_text, latest_text in sources:
+            end, latest = _offset(end_text), _offsets(_offset(latest_text))
+            self._snapshot = self._snapshot or snapshot_of(end)
+            for partition, offset in _offsets(end).items():
+                # Before PySpark 4.2 Spark does not say where a topic ends; the planner does.
+                ends[partition] = latest.get(partition, offset + behind.get(partition, 0))
+                offsets[partition] = min(offset, offsets.get(partition, offset))  # of two sources, the slower
+        for partition, offset in offsets.items():
+            before = self._partitions.get(partition)
+            position = _Position(offset, ends[partition], None if before is None else before.up_to_date_at)
+            position.note(as_of, now)
+            positions[partition] = position
+        self._partitions = positions
+        self._snapshot_left = None if self._snapshot is None else self._pace.left_s(self._snapshot, now)
+        self._add(complete, counts=True)
+        self._seen = {what for what in self._seen if isinstance(what[0], int) and what[0] > batch - _REMEMBERED}
+
+    def add_history(self, lines: Iterable[Line]) -> None:
+        """Add lines from before the query was followed: they say how far it was, and their rows do not count."""
+        self._add(_complete(lines), counts=False)
+
+    def idle(self, now: float) -> None:
+        self.is_busy = False
+        for position in self._partitions.values():
+            position.end = position.next_offset
+            position.note(now, now)
+
+    def reports(self, now: float) -> list[StreamProgress]:
+        if self.batch is not None and not self._partitions and not self._seen:
+            return []  # a query of something else
+        return [self._report(name, table, now) for name, table in self._tables.items()]
+
+    def _add(self, lines: Iterable[Line], *, counts: bool) -> None:
+        for line in lines:
+            what = (line["batch"], line["table"], line["topic"], line["partition"], line["start"])
+            if what not in self._seen:
+                self._seen.add(what)
+                self._table(line["table"]).add(line, counts=counts)
+        for table in self._tables.values():
+            total = len(self._partitions_of(table)) or None
+            table.progress = table.progress.after(self.batch or 0, [], total)
+
+    def _table(self, name: str | None) -> _Table:
+        """Return the table of a line: without a name it is the only one; lines of workers that saw no row have none."""
+        if len(self._tables) == 1:
+            (only,) = self._tables
+            if name is None:
+                return self._tables[only]
+            if only is None:
+                self._tables[name] = self._tables.pop(None)
+        return self._tables.setdefault(name, _Table())
+
+    def _partitions_of(self, table: _Table) -> Mapping[TopicPartition, _Position]:
+        if len(self._tables) == 1:
+            return self._partitions
+        return {each: where for each, where in self._partitions.items() if each.topic in table.topics}
+
+    def _report(self, name: str | None, table: _Table, now: float) -> StreamProgress:
+        left = [position.left for position in self._partitions_of(table).values()]
+        runs = self.state == "running"
+        return StreamProgress(
+            query=self.query,
+            query_id=self.query_id,
+            table=name,
+            batch=self.batch,
+            at=now,
+            state=self.state,
+            rows=table.counted["rows"] if self._has_lines else self._input_rows,
+            offset_lag=sum(left) if left else None,
+            commit_lag=self._commit_lag(table, now) if runs else None,
+            watermark_lag=age(table.progress.resolved_ts, now) if runs else None,
+            commit_ts=max(table.commits.values(), default=None),
+            resolved_ts=table.progress.resolved_ts,
+            **{each: table.counted[each] if self._has_lines else None for each in _COUNTED},
+            snapshot_ranges=None if self._snapshot is None else self._snapshot.ranges,
+            snapshot_ranges_expected=None if self._snapshot is None else self._snapshot.expected_ranges,
+            snapshot_left=self._snapshot_left,
+        )
+
+    def _commit_lag(self, table: _Table, now: float) -> float | None:
+        """Return by how many seconds the query is behind Kafka: how old the newest it has read is, if more is left.
+
+        Where nothing is left, it is the `delay`, so it does not grow while a topic is idle; but while the query is in a
+        micro-batch, such partitions count too. The one that is furthest behind counts. It is never negative.
+        """
+        lags = []
+        for partition, position in self._partitions_of(table).items():
+            if not position.left and not self.is_busy:
+                lags.append(position.delay)
+                continue
+            read = (table.commits.get(partition), table.progress.watermarks.get(partition))
+            times = [seconds(ts) for ts in read if ts is not None]
+            if position.up_to_date_at is not None:
+                times.append(position.up_to_date_at)
+            if times:
+                lags.append(now - max(times))
+        return max(0.0, *lags) if lags else None
+
+
+def _complete(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines that have all members which are used here: another release may have written others."""
+    members = _MEMBERS.union(("rows", *_COUNTED))
+    return [line for line in lines if {*line.keys(), *line.get("events", ())} >= members]
+
+
+def _offset(text: str | None) -> object:
+    try:
+        return None if text is None else loads(text)
+    except ValueError:
+        return None
+
+
+def _offsets(offset: object) -> dict[TopicPartition, int]:
+    try:
+        return offsets_of(offset) if isinstance(offset, dict) else {}
+    except CheckpointError:
+        return {}
+
+
+class Registry(Protocol):
+    """What registers collectors: a `prometheus_client.CollectorRegistry`."""
+
+    def register(self, collector: object, /) -> None:
+        """Ask the collector whenever Prometheus asks."""
+
+    def unregister(self, collector: object, /) -> None:
+        """Ask it no more."""
+
+
+_LABELS = ("query", "table")
+
+
+class ProgressCollector:
+    """What a Prometheus registry asks. Each report has the labels and the members of the metrics.
+
+    Raises:
+        ImportError: `prometheus-client` is not installed.
+    """
+
+    def __init__(self, reports: Callable[[], Iterable[object]], metrics: Sequence[Exported]) -> None:
+        from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
+
+        self._families: Mapping[Kind, Callable[..., object]] = {
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+        }
+        self._reports = reports
+        self._metrics = metrics
+
+    def describe(self) -> Sequence[object]:
+        """Return nothing: the registry then does not ask for values when the collector is registered."""
+        return ()
+
+    def collect(self) -> Iterator[object]:
+        reports = [(report, [value or "" for value in attrgetter(*_LABELS)(report)]) for report in self._reports()]
+        for exported in self._metrics:
+            family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
+            member = attrgetter(exported.member)
+            for report, labels in reports:
+                value = member(report)
+                if value is not None:
+                    family.add_metric(labels, float(value))  # type: ignore[attr-defined]
+            yield family
+
+
+@contextmanager
+def served(port: int) -> Iterator[Registry]:
+    """Serve a registry over HTTP while the block runs.
+
+    Raises:
+        OptionError: `prometheus-client` is not installed, or the port is taken.
+    """
+    try:
+        import prometheus_client  # noqa: PLC0415 (only those who use Prometheus need it)
+    except ImportError:
+        raise OptionError(
+            "Metrics for Prometheus need prometheus-client: pip install 'ticdc-source[prometheus]'"
+        ) from None
+    registry: Any = prometheus_client.CollectorRegistry()
+    try:
+        server, thread = prometheus_client.start_http_server(port, registry=registry)
+    except OSError as error:
+        raise OptionError(f"Metrics for Prometheus cannot be served on port {port}: {error.strerror}") from None
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,1 +1,0 @@
-"""canal-json, TiCDC's and official Canal's."""

@@ -1,1 +1,0 @@
-"""Rows as TiDB itself sends them: packets of MySQL's text protocol."""

@@ -1,0 +1,44 @@
+"""What brokers answer, in our types and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ticdc_source.options.topics import TopicPartition
+
+
+class Topic(NamedTuple):
+    """A topic that exists, with its partitions in order; an internal one is the brokers' own."""
+
+    name: str
+    partitions: tuple[TopicPartition, ...]
+    is_internal: bool
+
+
+class BrokerFacts(NamedTuple):
+    """What brokers say of themselves.
+
+    Attributes:
+        addresses: host and port of each broker, as it advertises them to clients.
+        version: the release of Kafka that the brokers' requests fit, such as `3.9`; None if it is not known.
+    """
+
+    addresses: tuple[tuple[str, int], ...]
+    version: str | None
+
+
+class UnknownPartitionsError(Exception):
+    """Partitions do not exist."""
+
+    def __init__(self, topic_partitions: Iterable[TopicPartition], /) -> None:
+        self.topic_partitions = sorted(topic_partitions)
+        super().__init__(self.topic_partitions)
+
+
+class OffsetOutOfRangeError(Exception):
+    """The brokers have no record at the requested offset, nor is it the end."""
+
+
+class LogTruncatedError(Exception):
+    """A new leader lacks records that were already read."""

@@ -1,1 +1,0 @@
-"""Record batches: the bytes of a fetch → chunks."""
