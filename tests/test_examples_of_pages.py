@@ -26,7 +26,7 @@ from tests.support.pages import README, Block, blocks, guides
 from tests.support.paths import ROOT
 from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.sync_toml import read_toml
-from website.pictures import INSPECT, draw
+from website.pictures import draw
 
 RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
@@ -191,9 +191,10 @@ def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
     assert parser_of_lakehouse().parse_args(arguments).file == Path("sync.toml")
 
 
-def test_the_picture_of_inspect_is_what_it_prints(broker: Kafka, shop: str) -> None:
-    """`make pictures` has been run since the command printed something else."""
-    assert words(INSPECT.read_text(encoding="utf-8")) == words(draw(broker.bootstrap_servers, shop))
+def test_the_pictures_are_what_commands_print(broker: Kafka, shop: str) -> None:
+    """`make pictures` has been run since a command printed something else."""
+    for path, drawn in draw(broker.bootstrap_servers, shop):
+        assert words(path.read_text(encoding="utf-8")) == words(drawn)
 
 
 def words(svg: str) -> list[str]:

@@ -111,7 +111,7 @@ def options_table() -> str:
         if option.name in _GROUPS:
             lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
-        scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
+        scope = {"batch": " (batches)", "stream": " (streams)", None: ""}[option.only]
         mark = _NOT_WITH[tuple(output for output in ALL_OUTPUTS if output not in option.scope.outputs)]
         lines.append(f"| `{option.name}`{mark} | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
@@ -208,7 +208,10 @@ _BROUGHT_BY = {"core": "always", "kafka": "`kafka`", "all": "`all`", "includeHea
 def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
     lines = ["| member | meaning |", "|---|---|"]
-    rows = [f"| `{each.name}` | {each.meaning} |" for each in meanings.METRICS]
+    rows = [
+        f"| {_code(*(each.name for each in same))} | {meaning} |"
+        for meaning, same in groupby(meanings.METRICS, key=lambda each: each.meaning)
+    ]
     return "\n".join(lines + rows)
 
 
@@ -247,8 +250,15 @@ def _names_of(kind: str) -> tuple[str, ...]:
 
 def losses_list(protocol: str) -> str:
     """Return the list of what a protocol loses; the corpus tests allow exactly these."""
-    losses: list[Lost] = [*LOSSES, *MISSING]
-    return "\n".join(f"- {loss.what}" for loss in losses if loss.protocol == protocol)
+    lost: dict[str, dict[str, str]] = {}  # by protocol, what is lost by its name
+    each: Lost
+    for each in (*LOSSES, *MISSING):
+        lost.setdefault(each.protocol, {})[each.name] = each.what
+    if protocol == "debezium-avro" and lost["debezium"].items() - lost[protocol].items() == {
+        ("decimal-as-double", lost["debezium"]["decimal-as-double"])
+    }:
+        return "- All that [debezium](debezium.md#what-it-loses) loses, except digits of DECIMAL, which is exact."
+    return "\n".join(f"- {what}" for what in lost[protocol].values())
 
 
 def layers_table() -> str:
@@ -272,7 +282,11 @@ def layers_table() -> str:
 def read_result(benchmark: str) -> str:
     """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
     path = FOLDER / f"{benchmark}.json"
-    table = [] if benchmark == "stages" else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    table = (
+        []
+        if benchmark in {"stages", "scale", "memory"}
+        else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    )
     result = json.loads(path.read_text(encoding="utf-8"))
     there = result["environment"]
     machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']})"

@@ -19,6 +19,8 @@ from examples.local_kafka import KafkaSetupError, KafkaStartError, Record, conne
 
 PROTOCOL = "canal-json"
 TABLE = "shop.orders"
+ROW = "order_id = 1000656"  # of the demo: an order that is paid, sent, done, and deleted
+COLUMNS = ("order_id", "status", "total", "currency")
 REPLAYED = (
     "These messages were recorded without the times at which they came to Kafka. So the tour writes each message with "
     "the earliest time at which TiCDC can have sent it: the newest commit or watermark before it in the stream. The "
@@ -67,8 +69,9 @@ def main() -> int:
     """Run the tour."""
     parser = argparse.ArgumentParser(prog="python -m examples.tour", description=__doc__)
     parser.add_argument("--bootstrap-servers", help="brokers with a topic of your own, as HOST:PORT")
-    parser.add_argument("--subscribe", help="the topic there")
+    parser.add_argument("--subscribe", dest="topic", metavar="TOPIC", help="the topic there")
     parser.add_argument("--table", default=TABLE, help="the table to look at more closely (default: %(default)s)")
+    parser.add_argument("--where", help="which row of it, as SQL (default: the one that changed most often)")
     parser.add_argument("--output", type=Path, default=Path("build/tour"), help="folder (default: %(default)s)")
     parser.add_argument("--images", type=Path, help="folder for the pictures as files, such as docs/images/tour")
     arguments = parser.parse_args()
@@ -85,16 +88,17 @@ def main() -> int:
     from examples.tour.queries import answers  # noqa: PLC0415
 
     own = arguments.topic is not None
+    where = arguments.where or (None if own or arguments.table != TABLE else ROW)
     place = existing(arguments.bootstrap_servers, arguments.topic) if own else replayed()
     try:
         with tempfile.TemporaryDirectory(prefix="ticdc-tour-", ignore_cleanup_errors=True) as folder:
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             with place as (kafka, topic), spark_session(Path(folder)) as spark:
-                found = answers(spark, kafka, topic, arguments.table)
+                found = answers(spark, kafka, topic, arguments.table, where)
     except (KafkaSetupError, KafkaStartError, SparkStartError) as error:
         print(f"The tour cannot run: {error}", file=sys.stderr)
         return 2
-    pictures = draw(found)
+    pictures = draw(found, COLUMNS if where == ROW else ())
     note = "" if own else REPLAYED + (ENCODED.format(days=found.build_days) if found.build_days else "")
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "index.html").write_text(page(found, pictures, note), encoding="utf-8")

@@ -50,8 +50,9 @@ SECTIONS = (
     ),
     Section(
         "Watermark lag",
-        "A watermark says that its topic partition is complete up to a commit-ts. The lag of a partition rises until "
-        "the next one comes. Older watermarks, which TiCDC sends again after a restart, take nothing back.",
+        "A watermark says that its topic partition is complete up to a commit-ts. The lag rises until the next one "
+        "comes. Shown is the partition that was furthest behind. Older watermarks, which TiCDC sends again after a "
+        "restart, take nothing back.",
         "watermarks",
         queries.watermarks,
     ),

@@ -19,19 +19,21 @@ PALE = {"insert": "#CDEBE0", "update": "#DCEFFA", "delete": "#F7DCCB"}
 LINE, AREA = "#0072B2", "#BFDCEC"
 WIDTH = 9.0  # inches
 MOST_IMAGES = 12
-MOST_PANELS = 6
 LONGEST = 13  # characters of a value
 
 _DATES: Any = dates  # has no types
 
 
-def draw(answers: Answers) -> dict[str, str]:
-    """Draw all pictures; return the SVG of each by its name."""
+def draw(answers: Answers, shown: Sequence[str] = ()) -> dict[str, str]:
+    """Draw all pictures; return the SVG of each by its name.
+
+    `shown` are the columns of the row, by default all that change.
+    """
     mpl.use("agg")
     # Letters become shapes, so pictures look alike everywhere; ids do not change from run to run.
     mpl.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "tour", "font.size": 9, "axes.titlesize": 10})
     figures = {
-        "row": draw_row(answers.table, answers.images),
+        "row": draw_row(answers.table, answers.images, shown),
         "events": draw_events(answers.counts, answers.ddl),
         "delay": draw_delay(answers.delays),
         "watermarks": draw_watermarks(answers.watermarks),
@@ -39,11 +41,11 @@ def draw(answers: Answers) -> dict[str, str]:
     return {name: _svg(figure) for name, figure in figures.items()}
 
 
-def draw_row(table: str, images: Sequence[Image]) -> Figure:
+def draw_row(table: str, images: Sequence[Image], columns: Sequence[str] = ()) -> Figure:
     """Draw what changed in a row: an image in each column of the picture, a column of the table in each line."""
     shown = images[-MOST_IMAGES:]
     names = [name for name in images[0].values if len({image.values[name] for image in images}) > 1]
-    names = names or list(images[0].values)
+    names = list(columns) or names or list(images[0].values)
     figure, axes = pyplot.subplots(figsize=(WIDTH, 0.95 + 0.4 * len(names)), layout="constrained")
     for x, image in enumerate(shown):
         before = shown[x - 1].values if x else None
@@ -52,7 +54,7 @@ def draw_row(table: str, images: Sequence[Image]) -> Figure:
             colour = PALE[image.change_type] if changed else "white"
             axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#b0b0b0", linewidth=0.6))
             if changed:
-                axes.text(x + 0.5, y + 0.5, _shortened(image.values[name]), ha="center", va="center", fontsize=6.5)
+                axes.text(x + 0.5, y + 0.5, _shortened(image.values[name]), ha="center", va="center", fontsize=8)
     axes.set(xlim=(0, len(shown)), ylim=(len(names), 0), ylabel="column")
     axes.set_xticks(
         [x + 0.5 for x in range(len(shown))],
@@ -104,25 +106,19 @@ def draw_delay(delays: Sequence[Delay]) -> Figure:
 
 
 def draw_watermarks(watermarks: Sequence[Watermark]) -> Figure:
-    """Draw how far each topic partition is behind: the lag rises until the next watermark."""
-    partitions = sorted({watermark.partition for watermark in watermarks})[:MOST_PANELS]
-    figure, panels = pyplot.subplots(
-        len(partitions), figsize=(WIDTH, 0.8 + 1.05 * len(partitions)), sharex=True, sharey=True, layout="constrained",
-        squeeze=False,
-    )  # fmt: skip
-    for axes, partition in zip(panels[:, 0], partitions, strict=True):
-        times: list[datetime] = []
-        lags: list[float] = []
-        for watermark in (one for one in watermarks if one.partition == partition):
-            points = [watermark.after] if watermark.before is None else [watermark.before, watermark.after]
-            times += [watermark.arrived] * len(points)
-            lags += points
-        axes.plot(_numbers(times), lags, color=LINE, linewidth=1.1)
-        axes.set_ylabel(f"partition {partition}\nlag (s)")
-        _plain(axes)
-        axes.set_ylim(bottom=0)
-    panels[0, 0].set_title("Watermark lag of each topic partition", loc="left")
-    panels[-1, 0].set_xlabel("Kafka's timestamp (UTC)")
+    """Draw how far the topic is behind: the lag rises until the next watermark."""
+    figure, axes = _axes(2.2)
+    times: list[datetime] = []
+    lags: list[float] = []
+    for watermark in watermarks:
+        points = [watermark.after] if watermark.before is None else [watermark.before, watermark.after]
+        times += [watermark.arrived] * len(points)
+        lags += points
+    axes.plot(_numbers(times), lags, color=LINE, linewidth=1.1)
+    axes.set_ylabel("lag (s)")
+    axes.set_ylim(bottom=0)
+    axes.set_title("Watermark lag", loc="left")
+    axes.set_xlabel("Kafka's timestamp (UTC)")
     return figure
 
 

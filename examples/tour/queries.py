@@ -56,9 +56,8 @@ class Delay:
 
 @dataclass(frozen=True)
 class Watermark:
-    """A watermark, and how far its topic partition was behind Kafka's timestamp before and after it, in seconds."""
+    """A watermark, and how far the topic was behind Kafka's timestamp before and after it, in seconds."""
 
-    partition: int
     arrived: datetime
     before: float | None
     after: float
@@ -76,7 +75,7 @@ class Answers:
         counts: events by kind and second.
         ddl: the DDL events.
         delays: commit-to-Kafka delay by second.
-        watermarks: watermarks by partition and offset.
+        watermarks: watermarks of the topic partition that was furthest behind, by offset.
         build_days: days from commit to TiCDC's own timestamp of the message, at the least.
     """
 
@@ -91,8 +90,8 @@ class Answers:
     build_days: float | None
 
 
-def answers(spark: SparkSession, kafka: str, topic: str, table: str) -> Answers:
-    """Ask everything."""
+def answers(spark: SparkSession, kafka: str, topic: str, table: str, where: str | None = None) -> Answers:
+    """Ask everything; `where` chooses the row that is shown."""
     changes = read(spark, kafka, topic, tables=table).cache()
     events = read(spark, kafka, topic, outputFormat="event", includeMetadata="all")
     events = events.drop("before", "after", "_value").cache()
@@ -100,7 +99,7 @@ def answers(spark: SparkSession, kafka: str, topic: str, table: str) -> Answers:
         topic,
         table,
         columns(changes),
-        images(changes),
+        images(changes, where),
         counts(events),
         ddl(events),
         delays(events),
@@ -132,11 +131,15 @@ def columns(changes: DataFrame) -> list[Column]:
     ]
 
 
-def images(changes: DataFrame) -> list[Image]:
-    """Return all images of the row that changed most often; what TiCDC sent twice comes once."""
+def images(changes: DataFrame, where: str | None = None) -> list[Image]:
+    """Return all images of a row; what TiCDC sent twice comes once.
+
+    It is the row that changed most often, of those for which `where` holds.
+    """
     key = [column.name for column in columns(changes) if column.key]
     after = changes.where("_change_type <> 'update_preimage'").dropDuplicates([*key, "_commit_version", "_change_type"])
-    often = after.groupBy(*key).count().orderBy(F.desc("count"), *key).limit(1)
+    chosen = after if where is None else after.where(where)
+    often = chosen.groupBy(*key).count().orderBy(F.desc("count"), *key).limit(1)
     rows = _rows(after.join(often, key, "left_semi").orderBy("_sequence"))
     names = [column.name for column in columns(changes)]
     return [
@@ -190,7 +193,7 @@ def delays(events: DataFrame) -> list[Delay]:
 
 
 def watermarks(events: DataFrame) -> list[Watermark]:
-    """Return how far each topic partition was behind, before and after each of its watermarks.
+    """Return the lag before and after each watermark of the topic partition that was furthest behind.
 
     After a restart, TiCDC sends older watermarks again: they take nothing back.
     """
@@ -204,9 +207,15 @@ def watermarks(events: DataFrame) -> list[Watermark]:
             ((arrived - F.max(reached).over(earlier)) / 1000).alias("before"),
             ((arrived - F.max(reached).over(until)) / 1000).alias("after"),
         )
-        .orderBy("_partition", "_offset")
+        .withColumn("largest", F.max("before").over(Window.partitionBy("_partition")))
+        .orderBy(F.desc_nulls_last("largest"), "_partition", "_offset")
     )
-    return [Watermark(row["_partition"], row["_timestamp"], row["before"], row["after"]) for row in _rows(frame)]
+    rows = _rows(frame)
+    return [
+        Watermark(row["_timestamp"], row["before"], row["after"])
+        for row in rows
+        if row["_partition"] == rows[0]["_partition"]
+    ]
 
 
 def build_days(events: DataFrame) -> float | None:

@@ -160,7 +160,7 @@ def _deletes(protocol: str) -> Loss:
     return Loss(
         protocol,
         "delete-keys-only",
-        "With `delete-only-output-handle-key-columns=true`, a delete has only its key columns; the others are NULL.",
+        "With `delete-only-output-handle-key-columns=true`, a delete has only its key columns.",
         "pingcap/ticdc pkg/sink/codec/open/codec.go, canal/canal_json_encoder.go: onlyHandleKeyColumns",
         _is_left_out_of_delete,
         lambda _column, _truth: None,
@@ -176,8 +176,7 @@ def _key_only(protocol: str) -> Loss:
     return Loss(
         protocol,
         "handle-key-only",
-        "With `large-message-handle-option=handle-key-only`, a message that is too large has only its key columns "
-        "(`onHandleKeyOnly`).",
+        "With `large-message-handle-option=handle-key-only`, large messages have only key columns (`onHandleKeyOnly`).",
         "pingcap/ticdc pkg/sink/codec/open/encoder.go, canal/canal_json_encoder.go: LargeMessageHandle",
         _is_left_out_of_large,
         lambda _column, _truth: None,
@@ -188,8 +187,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "A `timestamp` in the repeated hour at the end of daylight saving time, in TiCDC's time zone, is read as the "
-        "earlier of the two times. `--tz UTC` avoids this.",
+        "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are read as "
+        "the earlier one. `--tz UTC` avoids this.",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
     )
@@ -244,8 +243,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "ambiguous-hour",
-            "A `timestamp` in the repeated hour at the end of daylight saving time, in TiCDC's time zone, is sent as "
-            "the later of the two times. `--tz UTC` avoids this.",
+            "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are sent "
+            "as the later one. `--tz UTC` avoids this.",
             "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
             **_other_twin(1),
         ),

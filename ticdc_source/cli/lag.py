@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print_json(report.as_json(), indent=None)
             else:
-                show(*_shown(report))
+                show(*shown(report))
             late = report.late_s
             is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
             code = 1 if is_late or report.no_position is not None or report.other_protocol is not None else 0
@@ -89,7 +89,8 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
         time.sleep(interval)
 
 
-def _shown(report: LagReport) -> Iterator[Table | Line]:
+def shown(report: LagReport) -> Iterator[Table | Line]:
+    """Yield what a terminal shows of a look."""
     has_reader = any(each.position is not None for each in report.partitions)
     columns = ["topic partition", "end", "last commit", "age", "watermark", "watermark lag"]
     if has_reader:

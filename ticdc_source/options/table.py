@@ -55,8 +55,8 @@ class OptionTable:
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
-        "instead of topics, the folder of a storage sink: a path or an fsspec URL such as "
-        "`s3://bucket/changefeed`; also the argument of `load()`",
+        "instead of topics, the folder of a storage sink, such as `s3://bucket/changefeed`; also the argument of "
+        "`load()`",
         secret=True,
     )
     protocol: str = MESSAGES.option(
@@ -91,8 +91,8 @@ class OptionTable:
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "the point in time: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC unless it has an offset), within"
-        " TiDB's `tidb_gc_life_time`",
+        "the point in time: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), within TiDB's "
+        "`tidb_gc_life_time`",
         default="now",
     )
     snapshot_rows_per_range: int = SNAPSHOT.option(
@@ -104,7 +104,7 @@ class OptionTable:
     snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
         "snapshot.maxRangesPerTrigger",
         parsers.whole_number(1),
-        "maximum number of these ranges per micro-batch",
+        "maximum of these ranges per micro-batch",
         default="16",
         only="stream",
     )
@@ -120,8 +120,8 @@ class OptionTable:
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
         parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
-        "as in MySQL's clients: `disabled`, `preferred` (default) and `required` check no certificate; "
-        "`verify_ca` does; `verify_identity` (default with `tidb.ssl.ca`) also checks the host name",
+        "as in MySQL's clients: `disabled`, `preferred` (default), `required`; `verify_ca` and `verify_identity` "
+        "(default with `tidb.ssl.ca`) check the certificate",
     )
     tidb_ssl_ca: str | None = TIDB.optional(
         "tidb.ssl.ca", parsers.stripped, "PEM file to check TiDB's certificate against"
@@ -137,9 +137,7 @@ class OptionTable:
         default="earliest",
     )
     starting_timestamp: int | None = TOPICS.optional(
-        "startingTimestamp",
-        parsers.time_ms,
-        "start at the first record at or after this time, in milliseconds since the epoch",
+        "startingTimestamp", parsers.time_ms, "start at the first record from this time on, in epoch milliseconds"
     )
     starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "startingOffsetsByTimestamp",
@@ -149,7 +147,7 @@ class OptionTable:
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = TOPICS.option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "if a partition has no record after its start time: `error` fails, `latest` starts at its end",
+        "for a partition without a record after its start time: `error` fails, `latest` starts at its end",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
@@ -162,22 +160,20 @@ class OptionTable:
     ending_timestamp: int | None = TOPICS.optional(
         "endingTimestamp",
         parsers.time_ms,
-        "end before the first record at or after this time, in milliseconds since the epoch",
+        "end before the first record from this time on, in epoch milliseconds",
         only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "endingOffsetsByTimestamp", parsers.times, "end time of each partition, as JSON", only="batch"
     )
     starting_commit_ts: int | None = ROWS.optional(
-        "startingCommitTs",
-        parsers.whole_number(0),
-        "keep events with this commit-ts or a later one; applied after decoding",
+        "startingCommitTs", parsers.whole_number(0), "keep events from this commit-ts on; applied after decoding"
     )
     ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
         parsers.resolved_or_number,
-        "keep events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only): the "
-        "smallest of the partitions' largest watermarks, so no transaction is split",
+        "keep events with an earlier commit-ts. `resolved` (batches): the smallest of the partitions' largest "
+        "watermarks, so no transaction is split",
     )
     fail_on_data_loss: bool = FETCH.option(
         "failOnDataLoss",
@@ -211,7 +207,7 @@ class OptionTable:
         "minPartitions", parsers.whole_number(1), "approximate minimum number of Spark input partitions"
     )
     max_records_per_partition: int | None = TOPICS.optional(
-        "maxRecordsPerPartition", parsers.whole_number(1), "maximum number of offsets per Spark input partition"
+        "maxRecordsPerPartition", parsers.whole_number(1), "maximum offsets per Spark input partition"
     )
 
     # Rows and columns
@@ -223,10 +219,7 @@ class OptionTable:
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = ROWS.option(
-        "operations",
-        parsers.subset_of("insert", "update", "delete"),
-        "keep rows of these operations",
-        default="insert,update,delete",
+        "operations", parsers.subset_of("insert", "update", "delete"), "rows to keep", default="insert,update,delete"
     )
     columns: tuple[str, ...] | None = TYPED_ROWS.optional(
         "columns", parsers.names, "table columns to read, comma-separated"
@@ -254,11 +247,11 @@ class OptionTable:
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
         parsers.whole_number(1),
-        "maximum number of records to scan for these rows and for DDL",
+        "maximum records to scan for these rows and for DDL",
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
-        "inferSchema.timeoutMs", parsers.duration_ms, "maximum time for that scan, in milliseconds", default="10000"
+        "inferSchema.timeoutMs", parsers.duration_ms, "time limit of that scan, in milliseconds", default="10000"
     )
     schema_hints: str | None = TYPED_ROWS.optional(
         "schemaHints", str, "types of some columns, as Spark DDL, such as `amount decimal(10,2), flag boolean`"
@@ -284,7 +277,7 @@ class OptionTable:
     time_zone: str = ROWS.option(
         "timeZone",
         parsers.time_zone,
-        "time zone of TIMESTAMP values in messages that name none: the `--tz` of the TiCDC server",
+        "the `--tz` of the TiCDC server, for TIMESTAMP values in messages that name no zone",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
@@ -338,7 +331,7 @@ class OptionTable:
     value_compression: Literal["auto", "none", "snappy", "lz4"] = MESSAGES.option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
-        "TiCDC's `large-message-handle-compression`; `auto` looks at the first bytes of each message",
+        "TiCDC's `large-message-handle-compression`; `auto` detects it",
         default="auto",
     )
     max_message_bytes: int = MESSAGES.option(
@@ -370,8 +363,8 @@ class OptionTable:
     debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
-        "the changefeed's `debezium-binary-handling-mode`, which messages do not say. By default base64, with a "
-        "warning for columns that may be hex",
+        "the changefeed's `debezium-binary-handling-mode`. By default base64, with a warning for columns that may be "
+        "hex",
     )
 
     # Files of a storage sink
@@ -479,8 +472,7 @@ class OptionTable:
     broker_timeout_ms: int = TOPICS.option(
         "brokerTimeoutMs",
         parsers.duration_ms,
-        "how long a stream waits for brokers that it has reached before, in milliseconds; otherwise "
-        "`kafka.default.api.timeout.ms` applies",
+        "how long a running stream waits for its brokers, in milliseconds",
         default="300000",
         only="stream",
     )
@@ -494,23 +486,17 @@ class OptionTable:
         "maxRowsPerBatch", parsers.whole_number(1), "rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = MESSAGES.option(
-        "maxBytesPerBatch",
-        parsers.size_bytes,
-        "approximate size of an Arrow record batch in bytes; a single larger Kafka record may exceed it",
-        default="32m",
+        "maxBytesPerBatch", parsers.size_bytes, "approximate size of an Arrow record batch in bytes", default="32m"
     )
     commit_group_offsets: bool = TOPICS.option(
         "commitGroupOffsets",
         parsers.boolean,
-        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring only",
+        "`true` commits finished offsets to the group `kafka.group.id`, for monitoring only",
         default="false",
         only="stream",
     )
     metrics_path: str | None = TASKS.optional(
-        "metricsPath",
-        parsers.metrics_folder,
-        "folder or URI to which tasks write a JSON line of counters per offset range",
-        secret=True,
+        "metricsPath", parsers.metrics_folder, "folder or URI for a JSON line of counters per offset range", secret=True
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
         "nativeCode",

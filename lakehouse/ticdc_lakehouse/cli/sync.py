@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -235,17 +235,22 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([{**each.as_json(now), "as_of": written} for each in statuses])
     else:
-        output().show(_table(statuses, now))
-        for each in statuses:
-            if each.reason is not None:
-                at = "last error"
-                if each.set_aside_since is not None:
-                    number = "" if each.kept_from is None else f", in micro-batch {each.kept_from}"
-                    at = f"set aside since {moment(each.set_aside_since)}{number}"
-                output().print(visible(f"{each.table_name}, {at}: {each.reason}"))
-        ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
-        output().print(visible(f"as of {moment(written)}, {ago} ago, by {place}"))
+        output().show(*shown(statuses, now, written, place))
     return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
+
+
+def shown(statuses: Sequence[TableStatus], now: float, written: str, place: str) -> Iterator[Table | Sequence[str]]:
+    """Yield what a terminal shows of the statuses."""
+    yield _table(statuses, now)
+    for each in statuses:
+        if each.reason is not None:
+            at = "last error"
+            if each.set_aside_since is not None:
+                number = "" if each.kept_from is None else f", in micro-batch {each.kept_from}"
+                at = f"set aside since {moment(each.set_aside_since)}{number}"
+            yield [visible(f"{each.table_name}, {at}: {each.reason}")]
+    ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
+    yield [visible(f"as of {moment(written)}, {ago} ago, by {place}")]
 
 
 def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
