@@ -245,6 +245,8 @@ def test_a_row_of_the_status_table_has_all_of_a_status(phase: Phase) -> None:
     assert _status_of(whole.as_row()) == whole
     row = {"table_name": "s.a", "target": "t", "kind": "table", "state": "following", "heals": False, "columns": None}
     assert _status_of(row) == TableStatus(table_name="s.a", target="t", kind="table")
+    row = {"table_name": "s.a", "target": "t", "state": "loading", "reason": "why it was set aside the last time"}
+    assert _status_of(row) == TableStatus(table_name="s.a", target="t", phase=Loading())
 
 
 def test_the_rules_of_a_table() -> None:

@@ -410,6 +410,8 @@ def _status_of(row: Mapping[str, Any]) -> TableStatus:
         return {each.name: row[each.name] for each in fields(kind) if row.get(each.name) is not None}
 
     phase = _PHASES[row["state"]]
+    if row["state"] == "loading":
+        row = {**row, "reason": None}  # early releases wrote a last error there, and it does not heal
     given = {
         **known(TableStatus),
         "phase": phase(**known(phase)),
