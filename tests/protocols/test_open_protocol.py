@@ -58,6 +58,19 @@ def test_old_values_without_names_are_restored() -> None:
     assert ambiguous == ["update_postimage"]
 
 
+def test_old_values_without_names_never_share_a_repeated_column() -> None:
+    """Flat members of `p` go to a column each, also if a broken message has a member of `u` twice: the last counts."""
+    broken = b'{"u":{%b,%b,%b},"p":{"t":3,"f":65,"v":7,"t":3,"f":65,"v":8}}' % (
+        dump({"a": cell(INT, None, 65)})[1:-1],
+        dump({"a": cell(INT, None, 65)})[1:-1],
+        dump({"b": cell(INT, None, 65), "id": cell(INT, 1, HANDLE)})[1:-1],
+    )
+
+    decoded = [(row["a"], row["b"]) for row in rows(open_message(open_row(broken)))]
+
+    assert decoded == [(7, 8), (None, None)]
+
+
 def test_header_only_and_resolved_messages_hold_no_rows() -> None:
     """A key without events and resolved events are no rows, whether their value is eight zero bytes, empty or null."""
     version = (1).to_bytes(8, "big")

@@ -79,8 +79,8 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
         if open_group is None or name not in ("t", "h", "f", "v") or name in open_group:
             raise ValueError(f"a member {name!r} of 'p' that is no column")
         open_group[name] = value
-    cells = [(name, dict(cell)) for name, cell in members["u"]]
-    nulls = [(name, cell) for name, cell in cells if cell["v"] is None and name not in named]
+    cells = {name: dict(cell) for name, cell in dict(members["u"]).items()}  # the last of repeated members counts
+    nulls = [(name, cell) for name, cell in cells.items() if cell["v"] is None and name not in named]
     first, last = _assigned(groups, nulls), _assigned(groups[::-1], nulls[::-1])
     if len(first) < len(groups):
         raise ValueError("old values without column names that fit no column that became NULL")
