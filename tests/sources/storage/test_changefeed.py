@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
 from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, sampled
+from ticdc_source.sources.storage.files import Folder
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
 from ticdc_source.sources.storage.source import FileFetcher
 from ticdc_source.sources.stream_offsets import StreamLimits
@@ -326,6 +327,27 @@ def test_numbers_may_get_wider(sink: Sink) -> None:
     assert [chunk.values for chunk in chunks] == [
         [f'{{"number": {n}}}'.encode()] for n in (999_999, 1_000_000, 1_000_001)
     ]
+
+
+def test_a_message_larger_than_a_batch_is_read_in_few_blocks(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block is looked through together with what is left of those before: tiny ones would take hours."""
+    sizes = []
+
+    def blocks(folder: Folder, path: str, size: int) -> Iterator[bytes]:
+        sizes.append(size)
+        return read(folder, path, size)
+
+    read = Folder.blocks
+    monkeypatch.setattr(Folder, "blocks", blocks)
+    rows = [json.dumps({"text": "x" * length}) for length in (3_000_000, 1, 2)]
+    sink.put(f"s/t/{OLD}/CDC000001.json", "\r\n".join(rows))
+    settings = FetchSettings(max_records=9, max_bytes=1)
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, formats=FORMATS.in_files, protocol="canal-json")
+
+    chunks = list(fetcher.fetch(OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 0, 1)))
+
+    assert [value for chunk in chunks for value in chunk.values] == [row.encode() for row in rows]
+    assert sizes == [1 << 20]
 
 
 def test_files_that_are_gone_are_data_loss(sink: Sink) -> None:

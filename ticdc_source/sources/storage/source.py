@@ -39,6 +39,7 @@ from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
+_SMALLEST_BLOCK = 1 << 20  # a message that is longer than a block is looked through again with each block
 _FILE_LOSS = (
     "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
     "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
@@ -250,7 +251,7 @@ class FileFetcher(Fetcher):
             raise
 
     def _blocks(self, path: str) -> Iterator[bytes]:
-        blocks = self._folder.blocks(path, min(BLOCK, self._settings.max_bytes))
+        blocks = self._folder.blocks(path, max(_SMALLEST_BLOCK, min(BLOCK, self._settings.max_bytes)))
         return chain([next(blocks, b"")], blocks)  # some storages notice only now that it is gone
 
     def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
