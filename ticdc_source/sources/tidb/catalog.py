@@ -88,10 +88,11 @@ def described(session: Session, name: TableName, tso: int) -> Definition:
     """
     session.as_of(tso, name)
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
+    # Columns are asked for last: if the privilege goes in between, there are none, and not columns without their key.
+    indexes = _asked(session, _INDEX, "information_schema.tidb_indexes", f"{where} ORDER BY index_id, seq_in_index")
     columns = _asked(session, _COLUMN, "information_schema.columns", f"{where} ORDER BY ordinal_position")
     if not columns:
         raise _absent(session, name, tso)
-    indexes = _asked(session, _INDEX, "information_schema.tidb_indexes", f"{where} ORDER BY index_id, seq_in_index")
     virtual = {str(row["column_name"]) for row in columns if "VIRTUAL GENERATED" in str(row["extra"]).upper()}
     keys = _unique_keys(indexes)
     handle = handle_key(keys, virtual | {str(row["column_name"]) for row in columns if row["is_nullable"] == "YES"})
