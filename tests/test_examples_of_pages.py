@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from benchmarks.opponents import opponent_jars
 from examples.data import read_messages
@@ -118,13 +119,20 @@ def test_a_page_runs_as_printed(path: Path, spark: SparkSession, broker: Kafka, 
     if "/data/cdc" in path.read_text(encoding="utf-8"):
         write_storage_sink(tmp_path / "cdc")
     names: dict[str, object] = {"spark": spark}
+    listeners: list[StreamingQueryListener] = []
     exec(here(example(README, "python")), names)  # noqa: S102 (README is ours)
-    for block in blocks(path):
-        if block.language in RUN:
-            printed = io.StringIO()
-            with redirect_stdout(printed):
-                run(block)
-            assert block.output is None or printed.getvalue().strip() == block.output.strip()
+    try:
+        for block in blocks(path):
+            if block.language in RUN:
+                printed = io.StringIO()
+                with redirect_stdout(printed):
+                    run(block)
+                assert block.output is None or printed.getvalue().strip() == block.output.strip()
+                if isinstance(listener := names.get("listener"), StreamingQueryListener):
+                    listeners.append(listener)
+    finally:
+        for listener in listeners:  # a page that runs later would have what they print
+            spark.streams.removeListener(listener)
 
 
 @pytest.mark.parametrize("path", guides(), ids=ids)
