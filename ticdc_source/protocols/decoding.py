@@ -57,7 +57,7 @@ class ColumnRuns:
         self.version = 0
         self._events, self._parsed, self._boundaries = events, parsed, plan.boundaries()
         self._columns: tuple[Column, ...] = ()
-        self._last: tuple[object, int] | None = None
+        self._signature: object = None
 
     def columns(self, event: int, signature: object, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
         """Return the columns of an event, whose images can then be added; `make` is called if they may differ.
@@ -70,11 +70,11 @@ class ColumnRuns:
         if self._boundaries:
             moment = self._events.moment(event, self._parsed.commit_ts[event])
             version = bisect_left(self._boundaries, moment)
-        if (signature, version) != self._last:
+        if signature != self._signature or version != self.version:
             columns = make()
             if version:
                 columns = tuple(replace(column, since=self._boundaries[version - 1]) for column in columns)
-            self.version, self._columns, self._last = version, columns, (signature, version)
+            self.version, self._columns, self._signature = version, columns, signature
             self._parsed.images.continue_run(columns)
         return self._columns
 
