@@ -234,7 +234,7 @@ def test_messages_of_ticdc_and_of_native_debezium_are_distinguished(sizes: Sizes
 def test_a_block_that_declares_gigabytes_is_not_unpacked(block: bytes) -> None:
     """Eleven bytes of garbage that look like a large snappy block are an error, and allocate nothing."""
     assert Compression().decompressed(block) == block
-    with pytest.raises(DecodeError, match=r"11 bytes cannot become \d{10}"):
+    with pytest.raises(DecodeError, match=r"11 bytes cannot decompress to \d{10}"):
         Compression("snappy").decompressed(block)
 
 

@@ -33,7 +33,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     DecodeError("the address is not known"),
     FramingError("a key frame of 9 bytes where 1 are left", Address(topic="t", partition=0, offset=7)),
     CheckpointError("the checkpoint of the query holds -5"),
-    DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
+    DataLossError("offsets from 3 are requested, but the earliest is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     StorageUnavailableError("'path' s3://b: metadata cannot be read: PermissionError"),
     TiDBUnavailableError("No TiDB answers at 'tidb.url' tidb:4000: timed out"),

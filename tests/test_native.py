@@ -76,7 +76,7 @@ def test_a_process_says_once_that_it_takes_the_general_path(native_code: str, ti
 @pytest.mark.usefixtures("nothing_native")
 def test_a_required_native_path_is_missed_by_the_driver_and_by_workers() -> None:
     """With nativeCode=require, load() and a worker's read fail without the native path, and say why and where."""
-    with pytest.raises(OptionError, match=r"nativeCode=require, and .*python.* has no native path: not today"):
+    with pytest.raises(OptionError, match=r"nativeCode=require, but .*python.* has no native path: not today"):
         load.load_schema({**_NO_BROKER, "nativeCode": "require"})
     with pytest.raises(OptionError, match="Set nativeCode=auto, or run `make wheel`"):
         counted("require")

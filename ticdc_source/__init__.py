@@ -8,10 +8,9 @@
         .load()
     )
 
-Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
-makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
-`TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has all
-classes of errors.
+Spark finds the format `ticdc` by itself; if not, call `spark.dataSource.register(ticdc_source.TiCDCDataSource)`. The
+options are in docs/reference/options.md. Every intended error is a `TiCDCSourceError` (all classes are in
+`ticdc_source.errors`), and its text says what happened, where, and what to do.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ __version__ = "0.1.0"
 _STUB = pkgutil.get_data(__name__, "__init__.pyi").decode()
 _HOMES = {name: home for home, name in re.findall(r"^from (ticdc_source\..+) import (\w+) as", _STUB, re.MULTILINE)}
 
-# What a public name needs whose module does not find one of these.
+# What a public name needs, by the module that its import does not find.
 _MISSING = {
     "pyspark": 'PySpark, which is not installed here: pip install "ticdc-source[spark]"',
     "pyspark.sql.datasource": (
         "PySpark 4.0 or newer, which has the Python Data Source API. On PySpark 3.5, read the topic with Spark's own "
-        "Kafka source, and decode its rows with ticdc_source.decode(frame, …)"
+        "Kafka source and decode its rows with ticdc_source.decode(frame, …)"
     ),
 }
 
@@ -39,8 +38,8 @@ __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: the package itself costs nothing, and needs no pyspark."""
-    if name == "errors":  # the module that has the others of them
+    """Import a public name at its first use, so that the package loads fast and without pyspark."""
+    if name == "errors":
         return importlib.import_module(f"{__name__}.errors")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,7 @@
-"""What those need who build on the package: records and their types, DDL events, options, times, and commands.
+"""The API for packages built on this one: records and their types, DDL events, options, times, and commands.
 
-`ticdc_source` itself has the names for users: `decode`, `tables`, `SyncState` and others; `ticdc_source.errors` the
-errors. Whoever builds on the package imports those and the names of this module, which is kept for them, and nothing
-deeper. The stub beside it lists them. A name is imported when it is first used: some need pyspark, and some do not.
+Such packages import the user API (`ticdc_source`), the errors (`ticdc_source.errors`) and the names of this module,
+and nothing deeper. The stub beside it lists them. Each name is imported at its first use: only some need pyspark.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Import a name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,11 +1,11 @@
-"""The tree of errors, and how the user sees one: short tracebacks, warnings at the user's line, plain words.
+"""Error classes, and how errors and warnings reach the user.
 
-All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
-value of an option that may be a secret.
+Errors take positional arguments only, so that they survive pickling between Spark's processes. No message contains an
+option's value that may be a secret.
 
-Spark runs the data source in Python processes of its own. There the user's code is on no stack, and Spark prints
-whatever a process writes to its standard error, and the traceback of an exception twice. So a warning names the user's
-own line (`warn`), and an error has one frame (`from_one_frame`).
+Spark runs the data source in Python processes of its own, prints what they write to standard error, and prints each
+traceback twice. So an error has a traceback of one frame (`from_one_frame`), and a warning names the user's own line
+(`warn`).
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ __all__ = [
     "TiCDCSourceError",
     "TiDBUnavailableError",
     "UnsupportedTypeError",
-]  # what users catch; the functions below are for the package itself
+]  # for users; the functions below are internal
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
-_OURS = "ticdc_"  # how packages begin whose lines are not shown: this one, and those that build on it
+_OURS = "ticdc_"  # prefix of packages whose lines are not shown: this one, and those built on it
 _NOT_THE_USERS = frozenset({"contextlib", "pyspark", "runpy"})
 _NO_LINE = 'format("ticdc")'  # stands for the user's line in Spark's own processes
-_NEAR = 0.75  # of two names, from 0 to 1: with less, letters in common are chance
+_NEAR = 0.75  # similarity of two names, from 0 to 1; below it, common letters are chance
 _SEEN: ContextVar[set[str] | None] = ContextVar("seen", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where in Kafka, and where in the table, something was found. Unknown parts are None.
+    """Where in Kafka and in the table something was found. Unknown parts are None.
 
-    `database` is only the address of what belongs to no table.
+    `database` is set only if there is no table, such as for DDL of a database.
     """
 
     topic: str | None = None
@@ -85,9 +85,9 @@ class OptionError(TiCDCSourceError, ValueError):
 
 
 class AccessRefusedError(OptionError):
-    """The brokers refuse the login or the topic, or a certificate, a token, a ticket or a package for it is missing.
+    """A login or the access to a topic is refused, or lacks a certificate, token, ticket or package.
 
-    No table is the cause.
+    It affects all tables.
     """
 
 
@@ -96,13 +96,13 @@ class SchemaError(TiCDCSourceError):
 
 
 class UnsupportedTypeError(SchemaError):
-    """A column has a type that no kernel reads."""
+    """A column has a type that the package does not read."""
 
 
 class DecodeError(TiCDCSourceError):
     """A record, or one value of it, cannot be read.
 
-    `reason` says what is wrong and what to do about it, `address` where.
+    `reason` says what is wrong and what to do, `address` where.
     """
 
     def __init__(self, reason: str, address: Address = Address(), /) -> None:
@@ -159,15 +159,15 @@ def counted(number: int, singular: str) -> str:
 
 
 def nearest(name: str, among: Iterable[str], most: int = 1) -> list[str]:
-    """Return the closest known names, best first; none if none is close. Case does not count."""
+    """Return the closest known names, best first; empty if none is close. Case is ignored."""
     by_lower = {each.lower(): each for each in among}
     return [by_lower[each] for each in difflib.get_close_matches(name.strip().lower(), by_lower, n=most, cutoff=_NEAR)]
 
 
 def warn(message: str) -> None:
-    """Warn at the line from which the user called the package; with no line if Spark called it.
+    """Warn at the user's line that called the package, or without a line if Spark called it.
 
-    Inside `once_per_query`, a warning that its query has shown is not repeated.
+    Inside `once_per_query`, each warning is shown once.
     """
     seen = _SEEN.get()
     if seen is not None:
@@ -178,7 +178,7 @@ def warn(message: str) -> None:
     if user is None:
         warnings.warn_explicit(message, UserWarning, _NO_LINE, 0)
         return
-    # Python repeats no warning of a line. A query shows it, whatever an earlier one has shown.
+    # Python shows a line's warning once per process; a query shows it even if an earlier query has.
     registry = user.f_globals.setdefault("__warningregistry__", {}) if seen is None else None
     warnings.warn_explicit(message, UserWarning, user.f_code.co_filename, user.f_lineno, registry=registry)
 
@@ -198,7 +198,7 @@ def _package(frame: FrameType) -> str:
 
 @contextmanager
 def once_per_query(seen: set[str]) -> Iterator[None]:
-    """Show each warning once, also in a process that has shown it for an earlier query; those shown are added."""
+    """Show each warning once per query, even in a process that showed it for an earlier one; add it to `seen`."""
     token = _SEEN.set(seen)
     try:
         yield
@@ -207,9 +207,9 @@ def once_per_query(seen: set[str]) -> Iterator[None]:
 
 
 def from_one_frame(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return the function with a short traceback for the package's own errors: what is wrong is in their text.
+    """Shorten the traceback of the package's own errors to one frame: their text says what is wrong.
 
-    Their full traceback and cause are logged at DEBUG. Any other exception is a bug and keeps its traceback.
+    The full traceback and cause are logged at DEBUG. Any other exception is a bug and keeps its traceback.
     """
 
     @functools.wraps(function)
@@ -224,7 +224,7 @@ def from_one_frame(function: Callable[Parameters, Result]) -> Callable[Parameter
 
 
 def each_from_one_frame(function: Callable[Parameters, Iterator[Item]]) -> Callable[Parameters, Iterator[Item]]:
-    """Return the generator function with the tracebacks of `from_one_frame`."""
+    """Like `from_one_frame`, for a generator function."""
 
     @functools.wraps(function)
     def ticdc(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Item]:

@@ -103,7 +103,7 @@ def options_table() -> str:
         *_HEAD,
         "| `kafka.bootstrap.servers` | required | brokers as `host:port`, comma-separated |",
         (
-            "| `kafka.*` |  | properties of the Kafka client, under their Java names; those that the source controls "
+            "| `kafka.*` |  | properties of the Kafka client, under their Java names; properties that the source sets "
             "itself are rejected |"
         ),
     ]
@@ -257,7 +257,7 @@ def losses_list(protocol: str) -> str:
     if protocol == "debezium-avro" and lost["debezium"].items() - lost[protocol].items() == {
         ("decimal-as-double", lost["debezium"]["decimal-as-double"])
     }:
-        return "- All that [debezium](debezium.md#what-it-loses) loses, except digits of DECIMAL, which is exact."
+        return "- Everything that [debezium](debezium.md#what-it-loses) loses, except that DECIMAL is exact."
     return "\n".join(f"- {what}" for what in lost[protocol].values())
 
 
@@ -328,7 +328,7 @@ def _ratios() -> dict[str, tuple[float, float]]:
 
 def ratios_table() -> str:
     """Return README's table of throughput: some lines of the one on the page about performance."""
-    lines = ["| messages | per CPU second | by the clock |", "|---|--:|--:|"]
+    lines = ["| messages | per CPU second | per second |", "|---|--:|--:|"]
     ratios = _ratios()
     return "\n".join([*lines, *(f"| {name} | {ratios[name][0]:.1f} | {ratios[name][1]:.1f} |" for name in OF_README)])
 
@@ -339,9 +339,9 @@ def speed() -> str:
     by_cpu, by_clock = (f"{min(column):.1f} to {max(column):.1f}" for column in zip(*native, strict=True))
     cpu, clock = next(ratios for name, ratios in _ratios().items() if "native off" in name)
     return (
-        f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written decoding\n"
-        f"  (`from_json`, `from_avro` or `mapInArrow`), and {by_clock} times by the clock. Without the optional\n"
-        f"  native path in Rust: {cpu:.1f} and {clock:.1f} times."
+        f"- {by_cpu} times as many rows per CPU second as Spark's Kafka source with hand-written decoding\n"
+        f"  (`from_json`, `from_avro` or `mapInArrow`), and {by_clock} times as many per second. Without the\n"
+        f"  native path: {cpu:.1f} and {clock:.1f} times."
     )
 
 

@@ -1,15 +1,14 @@
-"""A whole database kept in Delta or Iceberg, and the public functions for one table of it.
+"""Copies of TiDB's tables in Delta or Iceberg: `sync` for a whole database, and functions for one table.
 
     from ticdc_lakehouse import merge_into
 
     merge_into(changes, "lake.shop.orders", format="iceberg")
 
-`merge_into` keeps the newest image of each row, `append_log` all changes, which `scd2_view` shows as versions of rows.
-`is_merged` says whether a table needs `merge_into` or `append_log`.
-`sync` does this for all tables of its topics, in one stream. `ticdc-lakehouse sync` calls it with a `SyncConfig`.
-`commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at one
-commit-ts.
+`merge_into` keeps the newest image of each row. `append_log` keeps all changes, which `scd2_view` shows as versions of
+rows. `is_merged` tells which of the two a table needs. `sync` does this for all tables of its topics in one stream, and
+the command `ticdc-lakehouse sync` runs it. `commits_of` and `resolved_ts_of` tell how complete a table is,
+`purge_deleted` removes rows that were deleted long ago, and `maintain` compacts files and removes old versions. `audit`
+compares a table with TiDB. `as_of` returns all tables of a sync at one commit-ts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: `ticdc-lakehouse --help` does without pyspark."""
+    """Import a public name when it is first used, so that `ticdc-lakehouse --help` does not import pyspark."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Errors of targets, beside those of `ticdc_source.errors`."""
+"""Errors of targets, in addition to those of `ticdc_source.errors`."""
 
 from ticdc_source.errors import TiCDCSourceError
 
@@ -8,11 +8,11 @@ class TargetError(TiCDCSourceError):
 
 
 class UnexplainedChangeError(TargetError):
-    """The changes have other types or keys than the table, and no DDL event has said so until now.
+    """The changes have other types or keys than the target, and no DDL event has explained that yet.
 
-    The event may still come: it is in another topic partition, or in a later micro-batch.
+    The event may still arrive, from another topic partition or in a later micro-batch.
     """
 
 
 class LogTypeError(TargetError):
-    """A log cannot give a column the type of the changes: its rows are history, which TiDB does not have again."""
+    """A column of a log cannot take the type of the changes. Its history cannot be read again from TiDB."""

@@ -1,7 +1,8 @@
-"""TiDB, as the copy asks it: `[tidb]` of a sync, its questions, and the rows of a table as of a TSO as changes."""
+"""TiDB as a sync reads it: the section `[tidb]`, queries, and the rows of a table as of a TSO, as changes."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from ticdc_source.developer_api import (
     TableRows,
     base_tables,
     of_ms,
+    of_time,
     physical_ms,
     quoted_name,
     type_of,
@@ -39,14 +41,14 @@ _METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of th
 
 @dataclass(frozen=True, kw_only=True)
 class TiDBConfig:
-    """Where TiDB is, and who reads it; its `repr` shows nothing of that.
+    """How to connect to TiDB; the `repr` shows neither the address nor the login.
 
     Attributes:
         url: host and port of a TiDB server, `tidb:4000`.
-        user: the user, who needs SELECT on the tables.
+        user: a user with SELECT on the tables.
         password: the password.
-        ssl_mode: TLS, as the option `tidb.ssl.mode`.
-        ssl_ca: a file in PEM with the certificates that TiDB's is checked against.
+        ssl_mode: the TLS mode, with the values of the option `tidb.ssl.mode`.
+        ssl_ca: a PEM file with the CA certificates that verify TiDB's certificate.
         rows_per_range: how many rows a task reads.
     """
 
@@ -58,13 +60,13 @@ class TiDBConfig:
     rows_per_range: int = 200_000
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without TiDB."""
+        """Check the options, without a connection."""
         if self.rows_per_range < 1:
             raise OptionError(f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more")
         self._session()
 
     def options(self) -> dict[str, str]:
-        """Return the options of `format("ticdc")`."""
+        """Return these settings as options of `format("ticdc")`."""
         named = {
             "tidb.url": self.url,
             "tidb.user": self.user,
@@ -82,9 +84,9 @@ class TiDBConfig:
             return session.now()
 
     def life_time(self, at: int) -> tuple[float, float] | None:
-        """Return for how many seconds TiDB keeps a moment, and for how many more that of a TSO; None if not known.
+        """Return for how many seconds TiDB keeps old versions, and how many are left for a TSO; None if unknown.
 
-        If garbage collection has passed it, it raises a DataLossError.
+        If garbage collection has passed the TSO, a `DataLossError` is raised.
         """
         with _refused(), self._session() as session:
             kept, now = session.collected_after_s(), session.now()
@@ -95,10 +97,14 @@ class TiDBConfig:
         with _refused(), self._session() as session:
             return base_tables(session, selected, at)
 
+    def has(self, table: TableName, at: int) -> bool:
+        exact = TableFilter(((table.database, table.table),))
+        return any(map(table.is_same, self.tables_at(exact, at)))
+
     def table(
         self, name: TableName, at: int, *, prefix: str = _METADATA_PREFIX, zero_date: str = "null"
     ) -> SnapshotTable:
-        """Ask TiDB what a table was: an error if there was none, or if garbage collection has passed the TSO."""
+        """Read the definition of a table at a TSO: an error if there was none, or garbage collection has passed it."""
         check_tso(at)
         options = {"snapshot.rowsPerRange": str(self.rows_per_range), "zeroDate": zero_date}
         with _refused():
@@ -107,7 +113,7 @@ class TiDBConfig:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Let what TiDB refuses be an error like any other of TiDB: it stops no table that needs no TiDB."""
+    """Turn a refused login into an ordinary error of TiDB: tables that need no TiDB go on."""
     try:
         yield
     except AccessRefusedError as error:
@@ -115,19 +121,19 @@ def _refused() -> Iterator[None]:
 
 
 class SnapshotTable(TableRows):
-    """A table as of a TSO, whose rows are changes."""
+    """A table as of a TSO, whose rows are returned as changes."""
 
     def frame(
         self, spark: SparkSession, ranges: Sequence[Cut] | None = None, *, rank: int = SNAPSHOT_RANK, index: int = -1
     ) -> DataFrame:
-        """Return rows of one `_sequence`: those of a load are the same changes, however its ranges are cut."""
+        """Return the rows, all with one `_sequence`: a load has the same changes, however its ranges are cut."""
         sequence = f"{self.options.metadata_column_prefix}sequence"
         return super().frame(spark, ranges).withColumn(sequence, self._sequence(rank, index))
 
     def where(
         self, spark: SparkSession, condition: str, texts: Mapping[str, str], *, rank: int, index: int = -1
     ) -> DataFrame:
-        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL."""
+        """Return the rows that meet a condition ("" for all), with computed columns `texts`; both are TiDB's SQL."""
         return replace(self, condition=condition, computed=texts).frame(spark, rank=rank, index=index)
 
     def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:
@@ -138,7 +144,7 @@ class SnapshotTable(TableRows):
             return session.rows(sql)
 
     def deletes(self, rows: DataFrame, keys: Mapping[str, SparkColumn], *, rank: int, index: int = -1) -> DataFrame:
-        """Return deletes of rows that have these values of the key; a TIME is its text."""
+        """Return deletes of `rows`, whose key columns have the values `keys`; a TIME is given as text."""
         metadata = {
             "change_type": F.lit("delete"),
             "commit_version": F.expr(f"{self.tso}L"),
@@ -168,27 +174,30 @@ class SnapshotTable(TableRows):
         return f"CREATE TABLE {quoted_name(*self.name)} ({', '.join(lines)})"
 
     def _sequence(self, rank: int, index: int) -> SparkColumn:
-        """Return the `_sequence` of rows: every change whose commit-ts is larger has a larger one."""
+        """Return the `_sequence` of all rows: smaller than that of any change with a larger commit-ts."""
         values = f"'commit_ts', {self.tso}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', {index}"
         type_ = type_of(SEQUENCE).simpleString()  # whose fields may be NULL, as in the changes
         return F.expr(f"cast(named_struct({values}) AS {type_})")
 
 
 def mysql_type(column: Column) -> ColumnType:
-    """Return the type of a column of TiDB: each has one."""
+    """Return the type of a column that was read from TiDB, where every column has one."""
     assert column.type is not None  # noqa: S101 (for mypy)
     return column.type
 
 
 def _interval(text: SparkColumn) -> SparkColumn:
-    """Return MySQL's text of a TIME as the duration that it is."""
+    """Return a TIME, given as MySQL's text, as an interval."""
     parts = F.split(F.regexp_replace(text, "^-", ""), ":")
-    hours, minutes, seconds = (parts[number].cast(type_) for number, type_ in enumerate(_TIME_PARTS))
+    hours, minutes, seconds = parts[0].cast("int"), parts[1].cast("int"), parts[2].cast("decimal(18,6)")
     size = F.make_dt_interval(F.lit(0), hours, minutes, seconds)
     return F.when(text.startswith("-"), -size).otherwise(size)
 
 
-_TIME_PARTS = ("int", "int", "decimal(18,6)")
+def tso_of(moment: datetime.datetime) -> int:
+    if moment.tzinfo is None:
+        raise OptionError(f"{moment} has no time zone. If it is UTC, give it as moment.replace(tzinfo=timezone.utc)")
+    return of_time(moment)
 
 
 def check_tso(at: int) -> None:

@@ -174,7 +174,7 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         assert arguments[0].removesuffix(SECRET).removesuffix("=") in done.err
 
 
-TOO_MANY = "there is a word that belongs to no argument; a value with blanks needs quotes"
+TOO_MANY = "a word belongs to no argument; put quotes around a value with blanks"
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,7 @@ TOO_MANY = "there is a word that belongs to no argument; a value with blanks nee
         (("options", "kafka", SECRET), f"{TOO_MANY}; see ticdc-source options --help"),
         (
             ("lag", "--subscribe", "t", f"kafka.sasl.jaas.config={SECRET}"),
-            (
-                "kafka.sasl.jaas.config=… is an option of the source, which needs --conf before it; "
-                "see ticdc-source lag --help"
-            ),
+            "kafka.sasl.jaas.config=… is an option of the source: put --conf before it; see ticdc-source lag --help",
         ),
         (
             ("lag", "--subscribe", "t", f"--json={SECRET}"),
@@ -195,14 +192,8 @@ TOO_MANY = "there is a word that belongs to no argument; a value with blanks nee
         ),
         (("lag", "--subscribe", "t", "--nope"), "unknown argument --nope; see ticdc-source lag --help"),
         ((SECRET, "--subscribe", "t"), "argument COMMAND: there is no such command; see ticdc-source --help"),
-        (
-            ("lag", "--subscribe", "t", "--count", "2"),
-            "argument --count: it needs --watch, without which lag looks once",
-        ),
-        (
-            ("lag", "--subscribe", "t", "--interval=2"),
-            "argument --interval: it needs --watch, without which lag looks once",
-        ),
+        (("lag", "--subscribe", "t", "--count", "2"), "argument --count needs --watch: without it, lag looks once"),
+        (("lag", "--subscribe", "t", "--interval=2"), "argument --interval needs --watch: without it, lag looks once"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: tuple[str, ...], message: str, ticdc_source: Command) -> None:
@@ -227,7 +218,7 @@ def test_each_command_warns_of_options_without_effect(command: str, ticdc_source
 
     for name, argument in (("subscribe", "--subscribe"), ("kafka.bootstrap.servers", "--bootstrap-servers")):
         done = call(ticdc_source, command, "--conf", f"{name}=x:1")
-        said = f"Option '{name}' has no effect in ticdc-source {command} and is ignored: {argument} says it"
+        said = f"Option '{name}' has no effect in ticdc-source {command} and is ignored; {argument} sets it"
         assert done.err.count(f"warning: {said}") == 1, done.err
 
 

@@ -123,7 +123,7 @@ def test_an_option_that_is_wrong(doctor: Callable[..., Done]) -> None:
 @pytest.mark.parametrize(
     ("servers", "subscribed", "written", "step", "says", "mends"),
     [
-        ("no-such-host.invalid:9092", "t", None, "dns", "no-such-host.invalid is not resolved", "bootstrap.servers"),
+        ("no-such-host.invalid:9092", "t", None, "dns", "no-such-host.invalid cannot be resolved", "bootstrap.servers"),
         ("127.0.0.1:{free}", "t", None, "tcp", "nothing listens there", "port"),
         ("{broker}", "no-such-topic", None, "topic", "no-such-topic", "--subscribe"),
         ("{broker}", "{topic}", b"hello", "messages", "", "ticdc-source inspect"),
@@ -157,16 +157,16 @@ def test_one_of_two_servers_is_enough(broker: Kafka, topic: Callable[..., str], 
 # step that fails, with words of its message and of what to do.
 TLS, LOGIN, TRUST = {"security_protocol": "SSL"}, "login", "trust"
 WRONG: dict[str, tuple[str, dict[str, str], tuple[str, ...], str, str, str]] = {
-    "TLS port without TLS": ("ssl", {}, (), "tls", "the port speaks TLS", "set kafka.security.protocol=SSL"),
-    "plain port with TLS": ("bootstrap_servers", TLS, (), "tls", "without TLS", "security.protocol=PLAINTEXT"),
+    "TLS port without TLS": ("ssl", {}, (), "tls", "the port expects TLS", "set kafka.security.protocol=SSL"),
+    "plain port with TLS": ("bootstrap_servers", TLS, (), "tls", "the port has no TLS", "security.protocol=PLAINTEXT"),
     "unknown authority": (
         "sasl_ssl", {"security_protocol": "SASL_SSL"}, (LOGIN,), "tls", "is not trusted", "ssl.truststore.location"
     ),
     "no client certificate": ("ssl", TLS, (TRUST,), "tls", "certificate", "kafka.ssl.keystore"),
-    "no login": ("sasl", {}, (), "listener", "wants a login (", "SASL_PLAINTEXT"),
+    "no login": ("sasl", {}, (), "listener", "requires a login (", "SASL_PLAINTEXT"),
     "another mechanism": (
         "sasl_ssl", {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, (LOGIN, TRUST),
-        "listener", "and not kafka.sasl.mechanism=PLAIN", "kafka.sasl.mechanism=SCRAM",
+        "listener", "but kafka.sasl.mechanism=PLAIN", "kafka.sasl.mechanism=SCRAM",
     ),
     "wrong password": (
         "sasl", {"security_protocol": "SASL_PLAINTEXT", "password": SECRET}, (LOGIN,), "login", "refuses the login", ""
@@ -321,8 +321,8 @@ class TestJava:
         [
             ('openjdk version "17.0.15" 2025-04-15', "ok", "Java 17"),
             ('java version "21" 2023-09-19 LTS', "ok", "Java 21"),
-            ('openjdk version "11.0.2" 2019-01-15', "failed", "is Java 11, and Spark 4 needs 17 or newer"),
-            ('java version "1.8.0_202"', "failed", "is Java 8, and Spark 4 needs 17 or newer"),
+            ('openjdk version "11.0.2" 2019-01-15', "failed", "is Java 11, but Spark 4 needs 17 or newer"),
+            ('java version "1.8.0_202"', "failed", "is Java 8, but Spark 4 needs 17 or newer"),
             ("The operation could not be completed. Unable to locate a Java Runtime.", "failed", "Unable to locate"),
         ],
     )

@@ -449,7 +449,7 @@ def test_findings_of_one_kind_are_one_paragraph() -> None:
     names = [f"test.{table}" for table in tables[1:9]]
     assert Counter(code for code, _ in finding_lines(report.findings))["no-key"] == 1
     assert texts["no-key"].startswith("The messages of test.t00 name no key: ")
-    assert texts["no-key"].endswith(f". Also: {', '.join(names)}, … (49 more; --all says each)")
+    assert texts["no-key"].endswith(f". Also: {', '.join(names)}, … (49 more: --all shows them)")
     assert f". Also: {names[0]} (kind), {names[1]} (kind), " in texts["types-uncertain"]
     assert [finding.code for finding in report.findings] == each
     assert Counter(each)["no-key"] == 50

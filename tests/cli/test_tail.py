@@ -124,7 +124,7 @@ def test_a_kind_that_is_not_there(feed: str, tail: Callable[..., Done], argument
     done = tail(feed, "--kind", "insert,ddl", "--from=-1", *arguments)
 
     assert (done.code, done.out) == (0, "")
-    assert done.err.strip() == f"No insert or ddl among 2 records of {feed} (--from says where tail begins)"
+    assert done.err.strip() == f"No insert or ddl among 2 records of {feed} (--from sets where tail begins)"
 
 
 def test_tables_given_twice(tail: Callable[..., Done]) -> None:
@@ -148,7 +148,7 @@ def test_a_table_without_a_row_near_the_end(quiet: str, tail: Callable[..., Done
     absent = [tail(quiet, "--tables", table).err for table in ("test.refunds", "test.ordres")]
     whole = tail(quiet, "--tables", "test.refunds", "--from", "earliest")
 
-    assert [err[: err.index(" (--from says where tail begins)")] for err in absent] == [
+    assert [err[: err.index(" (--from sets where tail begins)")] for err in absent] == [
         said.format("test.refunds").removesuffix(" Did you mean test.orders?"),  # the names have nothing in common
         said.format("test.ordres"),
     ]

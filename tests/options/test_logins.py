@@ -92,22 +92,22 @@ GOOD = f'{OAUTH} clientId="me" clientSecret="{SECRET}";'
         (f'{OAUTH} clientId="me";', {}, "needs the option 'kafka.sasl.jaas.config'"),
         (f'{OAUTH} clientSecret="{SECRET}";', {}, "needs the option 'kafka.sasl.jaas.config'"),
         (None, {}, "needs the option 'kafka.sasl.jaas.config'"),
-        (f'{GOOD[:-1]} extension_auth="{SECRET}";', {}, "is no SASL extension"),
-        (f'{GOOD[:-1]} extension_a1="{SECRET}";', {}, "is no SASL extension"),
-        (f'{GOOD[:-1]} extension_a="{SECRET}ä";', {}, "is no SASL extension"),
-        (f'{GOOD[:-1]} unsecuredLoginStringClaim_sub="{SECRET}";', {}, "has an entry that is not known"),
-        (f'{GOOD[:-1]} clientID="{SECRET}";', {}, "has an entry 'clientID' that is not known"),
-        (f'{GOOD[:-1]} ssl.protocol="{SECRET}";', {}, "unknown setting of TLS"),
+        (f'{GOOD[:-1]} extension_auth="{SECRET}";', {}, "is not a SASL extension"),
+        (f'{GOOD[:-1]} extension_a1="{SECRET}";', {}, "is not a SASL extension"),
+        (f'{GOOD[:-1]} extension_a="{SECRET}ä";', {}, "is not a SASL extension"),
+        (f'{GOOD[:-1]} unsecuredLoginStringClaim_sub="{SECRET}";', {}, "has an unknown entry; known entries are"),
+        (f'{GOOD[:-1]} clientID="{SECRET}";', {}, "has an unknown entry 'clientID'"),
+        (f'{GOOD[:-1]} ssl.protocol="{SECRET}";', {}, "unknown TLS setting"),
         (
             GOOD,
             {"sasl_login_callback_handler_class": "org.apache.kafka.x.OAuthBearerUnsecuredLoginCallbackHandler"},
-            "'kafka.sasl.login.callback.handler.class' names a class of Java that is not available",
+            "'kafka.sasl.login.callback.handler.class' names a Java class that is not available",
         ),
         (GOOD, {"sasl_client_callback_handler_class": "com.example.Mine"}, "leave it out"),
-        (GOOD, {"sasl_oauthbearer_jwt_retriever_class": "a.JwtBearerJwtRetriever"}, "only DefaultJwtRetriever or"),
+        (GOOD, {"sasl_oauthbearer_jwt_retriever_class": "a.JwtBearerJwtRetriever"}, "set it to DefaultJwtRetriever or"),
         (GOOD, {"sasl_oauthbearer_token_endpoint_url": f"https://me:{SECRET}@login"}, "expected a URL such as"),
         (GOOD, {"sasl_oauthbearer_token_endpoint_url": f"login/{SECRET}"}, "expected a URL such as"),
-        (GOOD, {"sasl_login_class": "com.example.Mine"}, "names a class of Java"),
+        (GOOD, {"sasl_login_class": "com.example.Mine"}, "names a Java class"),
     ],
 )
 def test_incomplete_logins_never_show_the_secret(jaas: str | None, more: dict[str, str], message: str) -> None:
@@ -153,7 +153,7 @@ def test_msk_needs_tls() -> None:
     """A signature is as good as a password: it is not sent without TLS."""
     with pytest.raises(OptionError, match=r"needs kafka\.security\.protocol=SASL_SSL"):
         config("AWS_MSK_IAM", f"{IAM};", protocol="SASL_PLAINTEXT")
-    with pytest.raises(OptionError, match="has an entry 'awsRoleARN' that is not known here"):
+    with pytest.raises(OptionError, match="has an unknown entry 'awsRoleARN'"):
         config("AWS_MSK_IAM", f'{IAM} awsRoleARN="x";')
 
 
@@ -189,7 +189,7 @@ def test_kerberos_by_a_login_module(jaas: str, expected: KerberosLogin) -> None:
         (f'{KERBEROS} useKeyTab=true keyTab="/a";', "useKeyTab=true needs keyTab and principal"),
         (f'{KERBEROS} keyTab="/a" principal="me";', "needs useKeyTab=true or useTicketCache=true"),
         (f'{KERBEROS} useTicketCache=true serviceName="other";', "name different services"),
-        (f'{KERBEROS} useTicketCache=true tryFirstPass="{SECRET}";', "has an entry 'tryFirstPass' that is not known"),
+        (f'{KERBEROS} useTicketCache=true tryFirstPass="{SECRET}";', "has an unknown entry 'tryFirstPass'"),
     ],
 )
 def test_kerberos_that_cannot_be(jaas: str, message: str) -> None:

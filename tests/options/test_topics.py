@@ -76,7 +76,7 @@ def test_naming_nothing_is_refused_in_sparks_words(given: dict[str, str], messag
 def test_patterns_mean_what_they_mean_in_java(text: str, name: str, matches: bool | None) -> None:
     """Java's syntax is rewritten if Python has other syntax for it, and refused if Python has none."""
     if matches is None:
-        with pytest.raises(OptionError, match="not a regular expression that Python reads"):
+        with pytest.raises(OptionError, match="not a valid Python regular expression"):
             pattern(text)
     else:
         assert (pattern(text).pattern.fullmatch(name) is not None) is matches

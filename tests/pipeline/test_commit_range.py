@@ -94,7 +94,7 @@ def test_a_row_without_time_cannot_be_limited() -> None:
     """A row with neither commit-ts nor event time is an error in a limited read."""
     message = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=None)
 
-    with pytest.raises(DecodeError, match=r"without a commit-ts.*offset=0"):
+    with pytest.raises(DecodeError, match=r"neither a commit-ts.*offset=0"):
         rows(message, startingCommitTs="1")
 
 

@@ -170,7 +170,7 @@ def test_one_column_has_one_type_in_both_images() -> None:
         for type_ in (pa.int64(), pa.string())
     )
 
-    with pytest.raises(SchemaError, match="Column id has one type in 'before' and another in 'after'"):
+    with pytest.raises(SchemaError, match="Column id has different types in 'before' and 'after'"):
         messages.read(outputFormat="envelope", schema=pa.schema([("before", before), ("after", after)]))
 
 

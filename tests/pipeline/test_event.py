@@ -207,7 +207,7 @@ def test_a_table_that_does_not_occur_is_warned_of() -> None:
 
     assert told("create table T (id int); create table test.u (id int)") == []
     (text,) = told("create table t (id int); create table x (id int); create table other.t (id int)")
-    assert text.startswith("Option 'tableDDL' creates x, other.t, and no message of the sample is about x, other.t")
+    assert text.startswith("Option 'tableDDL' creates x, other.t, but no message of the sample is about x, other.t")
     (text,) = told("create table u (id int)", "test.tt")
     assert text.startswith("No row of test.tt among 2 records; the tables there are: test.t. ")
     (text,) = told("create table u (id int)", "test.tt,test.u,test.T,other.*")

@@ -262,7 +262,7 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
 
 @pytest.mark.parametrize(("options", "match"), [
     ({"rescuedDataColumn": "x"}, "'rescuedDataColumn'.*_drift"),
-    ({"rescuedDataColumn": "_SEQUENCE"}, "rescuedDataColumn.*metadata column's name"),
+    ({"rescuedDataColumn": "_SEQUENCE"}, "rescuedDataColumn.*is a metadata column"),
     ({"rescuedDataColumn": "_corrupt_record", "mode": "PERMISSIVE"}, "rescuedDataColumn"),
 ])  # fmt: skip
 def test_the_rescued_columns_name_must_be_free(options: dict[str, str], match: str) -> None:

@@ -312,7 +312,7 @@ def test_table_ddl_may_be_ahead_of_the_messages(writer: Writer) -> None:
 
 def test_table_ddl_of_another_table_is_an_error() -> None:
     """A tableDDL without the table that is read is an error that names its tables and that table."""
-    with pytest.raises(OptionError, match=r"creates u, x\.t, and the table read is test\.t"):
+    with pytest.raises(OptionError, match=r"creates u, x\.t, but the read is of test\.t"):
         rows(CanalJSON().row(TSO, ID), tableDDL="create table u (id int); create table x.t (id int)")
 
 

@@ -70,8 +70,9 @@ def test_several_tables_say_how_to_read_one_or_all() -> None:
 
     assert str(caught.value) == (
         "The read selects 2 tables, and outputFormat=changelog and envelope give the rows of one: test.other, test.t. "
-        "Choose it, e.g. .option('tables', 'test.other'). To read all: outputFormat=event has their rows as JSON; "
-        "ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a micro-batch' in the documentation)"
+        "Choose one, e.g. .option('tables', 'test.other'). To read all, set outputFormat=event, which has rows as "
+        "JSON, or call ticdc_source.tables(), which returns a typed DataFrame for each (see 'All tables of a "
+        "micro-batch' in the documentation)"
     )
 
 
@@ -117,5 +118,5 @@ def test_a_topic_of_bad_records_alone_has_no_protocol_yet() -> None:
     records = make_options(outputFormat="record")
 
     assert find_protocol(captured.ranges(), captured.fetch, records) is None
-    with pytest.raises(OptionError, match="protocol of the messages is not known"):
+    with pytest.raises(OptionError, match="protocol of the messages is unknown"):
         find_protocol(captured.ranges(), captured.fetch, make_options(outputFormat="event"))

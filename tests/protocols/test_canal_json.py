@@ -140,7 +140,7 @@ def test_escaped_names_are_the_same_table() -> None:
 
 
 @pytest.mark.parametrize(("message", "reason"), [
-    ((b"", b"\xff\xfe garbage"), "does not begin as JSON"),
+    ((b"", b"\xff\xfe garbage"), "does not begin like JSON"),
     (canal("MERGE", [{"id": "1"}], None, ID), "message type 'MERGE'"),
     (canal("INSERT", None, None, ID), "without 'data'"),
     (canal("INSERT", [{"id": "1"}], None, ID, _tidb={"commitTs": TSO, "onlyHandleKey": True}), "handle-key-only"),
@@ -213,7 +213,7 @@ def test_a_hint_reads_the_text_of_a_column_without_mysqltype(code: int, value: s
 @pytest.mark.parametrize(("code", "value", "hint"), [(8, "1.23456789012", "float"), (3, "0." + "1" * 20, "double")])
 def test_a_hint_does_not_round_the_text_of_a_column_without_mysqltype(code: int, value: str, hint: str) -> None:
     """A text with more digits than the float of the hint holds is an error."""
-    with pytest.raises(DecodeError, match="does not hold all of its digits"):
+    with pytest.raises(DecodeError, match="cannot hold all of its digits"):
         coded(value, code, schemaHints=f"c {hint}")
 
 
@@ -230,7 +230,7 @@ def test_table_ddl_does_not_contradict_the_sqltype_of_binary(code: int, value: s
     """`sqlType` 2004 marks exactly the binary columns, so `tableDDL` cannot make text of them, or binary of others."""
     statement = f"create table t (id int, c {declared})"
     for output in ("changelog", "event"):
-        with pytest.raises(SchemaError, match="which does not fit into that"):
+        with pytest.raises(SchemaError, match="which does not fit"):
             Captured.of(canal("INSERT", [{"id": "1", "c": value}], None, ID, {"id": 4, "c": code})).read(
                 tableDDL=statement, outputFormat=output
             )

@@ -117,13 +117,13 @@ def test_a_header_says_which_columns_a_file_has(names: tuple[str, ...], header: 
 @pytest.mark.parametrize(
     ("row", "options", "reason"),
     [
-        (f'"I","t","test",{TSO},1', {}, "5 fields, and 6 are expected: 4 of TiCDC, and 2 columns of version 1"),
-        ('"I","t","test",1,2', {}, "5 fields, and 6 are expected"),
-        ('"I","t","test",x,1,2', {}, "the fourth field is 'x', no commit-ts"),
-        (f'"I","t","test",{TSO},true,1', {}, "6 fields, and 7 are expected: 5 of TiCDC"),
+        (f'"I","t","test",{TSO},1', {}, "5 fields, but 6 are expected: 4 of TiCDC, and 2 columns of version 1"),
+        ('"I","t","test",1,2', {}, "5 fields, but 6 are expected"),
+        ('"I","t","test",x,1,2', {}, "the fourth field is 'x', not a commit-ts"),
+        (f'"I","t","test",{TSO},true,1', {}, "6 fields, but 7 are expected: 5 of TiCDC"),
         (f'"X","t","test",{TSO},1,2', {}, "operation X"),
-        (f'"I","t","test",{TSO},1,"2', {}, "Are terminator and csv.quote those of the changefeed"),
-        (f"I,t,test,{TSO},true,2", {"csv__quote": ""}, "cannot be seen without quotes: set csv.outputOldValue"),
+        (f'"I","t","test",{TSO},1,"2', {}, "set terminator and csv.quote as in the changefeed"),
+        (f"I,t,test,{TSO},true,2", {"csv__quote": ""}, "output-old-value is on: set csv.outputOldValue"),
     ],
 )
 def test_what_does_not_fit_is_a_bad_record(row: str, options: dict[str, str], reason: str) -> None:
@@ -142,13 +142,13 @@ def test_the_reason_why_no_row_can_be_read_is_the_first_row_s() -> None:
     """A wrong option is told as what it is, also if no row of the sample can be read."""
     row = KEY, f'"I","t","test",{TSO},1,2'.encode()
 
-    with pytest.raises(DecodeError, match="6 fields, and 5 are expected: 3 of TiCDC"):
+    with pytest.raises(DecodeError, match="6 fields, but 5 are expected: 3 of TiCDC"):
         rows(schema("id", "n"), row, csv__includeCommitTs="false")
-    with pytest.raises(DecodeError, match=r"are csv\.delimiter and csv\.quote those of the changefeed"):
+    with pytest.raises(DecodeError, match=r"set csv\.delimiter and csv\.quote as in the changefeed"):
         rows(schema("id", "n"), row, csv__quote="'")
-    with pytest.raises(DecodeError, match=r"are csv\.delimiter and csv\.quote those of the changefeed"):
+    with pytest.raises(DecodeError, match=r"set csv\.delimiter and csv\.quote as in the changefeed"):
         rows(schema("id", "n"), (KEY, f"I,t,test,{TSO},1,2".encode()))
-    with pytest.raises(DecodeError, match=r"is csv\.outputOldValue as for the changefeed"):
+    with pytest.raises(DecodeError, match=r"set csv\.outputOldValue as in the changefeed"):
         rows(schema("id"), row, csv__outputOldValue="true")
 
 
@@ -157,9 +157,7 @@ def test_another_null_is_no_text() -> None:
     row = KEY, f'"I","t","test",{TSO},NULL'.encode()
 
     assert rows(schema("note", types="VARCHAR"), row, csv__null="NULL")[0]["note"] is None
-    with pytest.raises(
-        DecodeError, match=r"note is the text 'NULL' without quotes: are csv\.null and csv\.quote those"
-    ):
+    with pytest.raises(DecodeError, match=r"note is the text 'NULL' without quotes: set csv\.null and csv\.quote as"):
         rows(schema("note", types="VARCHAR"), row)
 
 
@@ -174,7 +172,7 @@ def test_rows_and_schema_files_may_spell_a_table_differently() -> None:
 
 def test_a_version_that_nobody_knows_is_a_bad_record() -> None:
     """A row whose table has no file with its version is an error with the table and the version."""
-    with pytest.raises(DecodeError, match=r"version 2 of test\.t is not known"):
+    with pytest.raises(DecodeError, match=r"version 2 of test\.t is unknown"):
         rows(schema("id"), (KEY.replace(b"1", b"2"), f'"I","t","test",{TSO},1'.encode()))
 
 

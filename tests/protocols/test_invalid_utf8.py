@@ -76,7 +76,7 @@ def test_with_fail_they_are_bad_records(scenario: str) -> None:
     captured = load(scenario)
     first = invalid_texts(captured)[0]
 
-    with pytest.raises(DecodeError, match="not UTF-8; invalidUtf8=replace") as raised:
+    with pytest.raises(DecodeError, match="not UTF-8: set invalidUtf8=replace") as raised:
         captured.read(invalidUtf8="fail")
 
     row = truth_of(captured)[first[0]]

@@ -78,7 +78,10 @@ def test_every_key_is_the_sql_truth(scenario: str, sizes: Any) -> None:
     ("scenario", "option", "expected"),
     [
         *((scenario, "claimCheckLocation", "set 'claimCheckLocation'") for scenario in CLAIMED),
-        *((scenario, "onHandleKeyOnly", "onHandleKeyOnly=null reads the others as NULL") for scenario in KEY_ONLY),
+        *(
+            (scenario, "onHandleKeyOnly", "set onHandleKeyOnly=null to read the others as NULL")
+            for scenario in KEY_ONLY
+        ),
     ],
 )
 def test_without_its_option_a_large_message_is_an_error(scenario: str, option: str, expected: str) -> None:
@@ -216,7 +219,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused(address: str, tmp_path: Pat
 
     good = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4})
 
-    with pytest.raises(DecodeError, match="does not end in the name of a file") as raised:
+    with pytest.raises(DecodeError, match="does not end in a file name") as raised:
         rows(good, claimed_canal(address), claimCheckLocation=location)
 
     assert raised.value.address.offset == 1
@@ -272,12 +275,12 @@ BROKEN: list[tuple[str, bytes | None, str]] = [
     (CANAL, wrapped(whole_canal(type="DELETE")), "holds another event"),
     (CANAL, wrapped(whole_canal(_tidb={"commitTs": TSO + 1})), "holds another event"),
     (CANAL, wrapped(whole_canal(_tidb=None)), "holds another event"),
-    (CANAL, wrapped(claimed_canal("s3://b/a.json")[1] or b""), "the row is not there either"),
-    (CANAL, wrapped(whole_canal(_tidb={"commitTs": TSO, "onlyHandleKey": True})), "the row is not there either"),
+    (CANAL, wrapped(claimed_canal("s3://b/a.json")[1] or b""), "it lacks the row, too"),
+    (CANAL, wrapped(whole_canal(_tidb={"commitTs": TSO, "onlyHandleKey": True})), "it lacks the row, too"),
     (OPEN, open_file({**OPEN_HEAD, "ts": TSO + 1}), "holds another event"),
     (OPEN, open_file({**OPEN_HEAD, "tbl": "u"}), "holds another event"),
-    (OPEN, open_file({**OPEN_HEAD, "ohk": True}), "the row is not there either"),
-    (OPEN, open_file({**OPEN_HEAD, "ccl": "s3://b/a.json"}), "the row is not there either"),
+    (OPEN, open_file({**OPEN_HEAD, "ohk": True}), "it lacks the row, too"),
+    (OPEN, open_file({**OPEN_HEAD, "ccl": "s3://b/a.json"}), "it lacks the row, too"),
     (OPEN, wrapped(b"", (1).to_bytes(8, "big")), "it holds 0 events"),
     (
         OPEN,
@@ -500,7 +503,7 @@ def test_a_name_that_no_file_can_have_is_a_bad_record(name: str, tmp_path: Path)
     options: dict[str, Any] = {"claimCheckLocation": str(tmp_path)}
 
     assert [row["id"] for row in captured.read(mode="DROPMALFORMED", **options).to_pylist()] == [7]
-    with pytest.raises(DecodeError, match="does not end in the name of a file") as raised:
+    with pytest.raises(DecodeError, match="does not end in a file name") as raised:
         captured.read(**options)
     assert raised.value.address.offset == 1
     assert len(str(raised.value)) < 600
@@ -531,5 +534,5 @@ def test_a_symbolic_link_in_the_folder_is_followed(tmp_path: Path) -> None:
     decoded = Captured.of(plain, claimed_canal("s3://x/a.json")).read(claimCheckLocation=str(folder)).to_pylist()
 
     assert [row["id"] for row in decoded] == [7, 1]
-    with pytest.raises(DecodeError, match="is not the message"):
+    with pytest.raises(DecodeError, match="does not hold the message"):
         Captured.of(plain, claimed_canal("s3://x/b.json")).read(claimCheckLocation=str(folder))

@@ -185,4 +185,4 @@ def test_columns_come_as_a_record_of_their_own() -> None:
     (events,) = DECODER.split(chunk_of([b"\0"], packed=True)).tables.values()
     found = DECODER.decode(events, plan_of(native=True), Learned())
     assert isinstance(found.failures[0], DecodeError)
-    assert "nobody has said what the columns of shop.orders were" in str(found.failures[0])
+    assert "the columns of shop.orders at TSO" in str(found.failures[0])

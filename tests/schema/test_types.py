@@ -111,7 +111,7 @@ def test_every_arrow_type_has_a_spark_type_and_comes_back() -> None:
 def test_a_schema_with_such_a_decimal_is_refused() -> None:
     """Spark has decimal(0,0), and Arrow has not."""
     schema = StructType([StructField("c", DecimalType(0, 0))])
-    with pytest.raises(SchemaError, match=r"Column c: the type decimal\(0,0\) is not one that the source reads"):
+    with pytest.raises(SchemaError, match=r"Column c: the source does not read the type decimal\(0,0\)"):
         to_arrow(schema)
 
 

@@ -142,7 +142,7 @@ def test_retention_that_overtakes_the_snapshot_is_an_error(fail: str, done: bool
     end = via_json(plan.next(via_json(plan.initial())))
     cluster.first[T0], cluster.last[T0] = 21, 40
 
-    with pytest.raises(DataLossError, match=r"t-0 \(offset 20, and the first is 21\)\. Nothing has been skipped"):
+    with pytest.raises(DataLossError, match=r"t-0 \(offset 20, but the first is 21\)\. Nothing has been skipped"):
         plan.next(end)
 
 

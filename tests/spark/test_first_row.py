@@ -267,7 +267,7 @@ def test_garbage_collection_that_overtakes_the_snapshot_is_an_error(sql: TextSes
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
 
     for failure in (first, again):
-        assert re.search(rf"no longer keeps the past of {TABLE} as of TSO \d+ .*tidb_gc_life_time = '24h'", failure)
+        assert re.search(rf"no longer has the rows of {TABLE} as of TSO \d+ .*tidb_gc_life_time = '24h'", failure)
     assert "Nothing has been skipped. Start again with a new checkpoint" in again
 
 

@@ -176,7 +176,8 @@ def _key_only(protocol: str) -> Loss:
     return Loss(
         protocol,
         "handle-key-only",
-        "With `large-message-handle-option=handle-key-only`, large messages have only key columns (`onHandleKeyOnly`).",
+        "With `large-message-handle-option=handle-key-only`, large messages have only key columns (see "
+        "`onHandleKeyOnly`).",
         "pingcap/ticdc pkg/sink/codec/open/encoder.go, canal/canal_json_encoder.go: LargeMessageHandle",
         _is_left_out_of_large,
         lambda _column, _truth: None,
@@ -187,8 +188,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are read as "
-        "the earlier one. `--tz UTC` avoids this.",
+        "`timestamp` values in the hour after daylight saving time ends in TiCDC's time zone are read an hour early. "
+        "TiCDC's `--tz UTC` avoids this.",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
     )
@@ -210,8 +211,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "null-as-default",
-            "NULL in a column with a DEFAULT is sent as the default (for TIME as 0, for DATETIME with "
-            "CURRENT_TIMESTAMP as the epoch).",
+            "NULL in a column with a DEFAULT is sent as the default (in TIME columns as 0, in DATETIME columns with "
+            "DEFAULT CURRENT_TIMESTAMP as 1970-01-01).",
             "docs/wire.md, items 25 and 37",
             _is_null_with_default,
             lambda column, _: _default_of(column),
@@ -219,7 +220,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "zero-date",
-            "Zero and invalid DATE and DATETIME values are sent as NULL, or as the epoch if the column is NOT NULL.",
+            "Zero and invalid DATE and DATETIME values are sent as NULL, or as 1970-01-01 if the column is NOT NULL.",
             "docs/wire.md, item 26",
             _is_zero_date,
             _null_or_epoch,
@@ -227,7 +228,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "zero-timestamp",
-            "A zero TIMESTAMP is sent as the epoch.",
+            "A zero TIMESTAMP is sent as 1970-01-01. `zeroDate` has no effect on these three types.",
             "docs/wire.md, items 26 and 40",
             _is_zero_timestamp,
             lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
@@ -235,7 +236,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "two-digit-year",
-            "In DATE and DATETIME, the years 0 to 69 are sent as 2000 to 2069, and 70 to 99 as 1970 to 1999.",
+            "In DATE and DATETIME, years 0 to 69 are sent as 2000 to 2069, and 70 to 99 as 1970 to 1999.",
             "docs/wire.md, item 26",
             _has_two_digit_year,
             _four_digit_year,
@@ -243,8 +244,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "ambiguous-hour",
-            "When daylight saving time ends in TiCDC's time zone, an hour is repeated: its `timestamp` values are sent "
-            "as the later one. `--tz UTC` avoids this.",
+            "`timestamp` values in the hour before daylight saving time ends in TiCDC's time zone are sent an hour "
+            "late. TiCDC's `--tz UTC` avoids this.",
             "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
             **_other_twin(1),
         ),
@@ -277,7 +278,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "avro",
         "delete-keys-only",
-        "Without `avro-include-before-value`, a delete has only the primary key columns; the others are NULL.",
+        "Without `avro-include-before-value`, a delete has only the primary key columns; other columns are NULL.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go: a tombstone, or 9 bytes with `avro-enable-watermark`",
         lambda column, _: (
             column["change_type"] == "delete"
@@ -292,7 +293,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "csv",
         "csv.output-old-value",
-        "Without `output-old-value`, an update has no old row: it is read as one row, `update_postimage`.",
+        "Without `output-old-value`, an update has no old row: it is read as a single `update_postimage` row.",
         "pingcap/ticdc pkg/sink/codec/csv/csv_message.go, encode",
         ("update_postimage",),
         lambda config: not config.get("output_old_value"),
@@ -300,7 +301,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "open-protocol",
         "open.output-old-value",
-        "With `output-old-value=false`, an update cannot be told from an insert: it is read as `insert`.",
+        "With `output-old-value=false`, an update looks like an insert and is read as `insert`.",
         "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
         ("insert",),
         lambda config: config.get("open.output-old-value") is False,
@@ -308,7 +309,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "debezium",
         "debezium.output-old-value",
-        "With `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`.",
+        "With `output-old-value=false`, an update has no old row: it is read as a single `update_postimage` row.",
         "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
         ("update_postimage",),
         lambda config: config.get("debezium.output-old-value") is False,
@@ -316,7 +317,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "debezium-avro",
         "debezium.output-old-value",
-        "With `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`.",
+        "With `output-old-value=false`, an update has no old row: it is read as a single `update_postimage` row.",
         "pingcap/ticdc pkg/sink/codec/debezium/avro.go",
         ("update_postimage",),
         lambda config: config.get("debezium.output-old-value") is False,
@@ -324,8 +325,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "enable-tidb-extension",
-        "Without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it "
-        "is read as `insert`.",
+        "With neither `enable-tidb-extension` nor `avro-include-before-value`, an update looks like an insert and is "
+        "read as `insert`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("insert",),
         lambda config: not config.get("avro-include-before-value") and not config.get("enable-tidb-extension"),
@@ -334,7 +335,7 @@ MISSING: tuple[MissingImages, ...] = (
         "avro",
         "avro-include-before-value",
         "With `enable-tidb-extension` but without `avro-include-before-value`, an update has no old row: it is read as "
-        "one row, `update_postimage`.",
+        "a single `update_postimage` row.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("update_postimage",),
         lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),

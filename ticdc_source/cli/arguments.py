@@ -1,6 +1,6 @@
-"""The arguments that several commands have, and the parsers of all arguments.
+"""Arguments shared by several commands, and the parsers of all arguments.
 
-Each argument that takes a value has a parser, which refuses what is out of its range: `argument(parser of options)`.
+Each argument with a value has a parser that rejects values out of range: `argument(parser of options)`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ticdc_source.options.parsers import ParseError
 Value = TypeVar("Value")
 
 WRONG_ARGUMENTS = 2  # the exit code
-# Where argparse's errors begin to repeat what was given, and what they say here.
+# Where argparse's errors begin to repeat the given value, and what replaces it here.
 _REPEATED = {": ignored explicit argument": ": it takes no value", ": invalid choice:": ": there is no such command"}
 _SHOWN = 60  # characters of a value in an error
 _LONGEST_WORDS = 32_767  # bytes of a text in a message to Kafka
@@ -34,9 +34,9 @@ _DEFAULTS = {"kafka.default.api.timeout.ms": "10000"}
 _PROPERTY = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.kafka.common.internals.Topic
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
-# Options whose place an argument has taken.
+# Options that an argument replaces.
 _ARGUMENTS = {"subscribe": "--subscribe", "kafka.bootstrap.servers": "--bootstrap-servers"}
-# The commands that use only some options. `inspect` repeats all in the code that it prints, and `doctor` checks all.
+# Commands that use only some options. `inspect` repeats all of them in the code that it prints; `doctor` checks all.
 _SELECTIVE: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -45,7 +45,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, and end. What argparse repeats of a value may be secret, so it is left out."""
+        """Print the error and exit, without values that argparse repeats: they may be secret."""
         for theirs, ours in _REPEATED.items():
             begin, found, _ = message.partition(theirs)
             message = begin + ours if found else message
@@ -54,7 +54,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable[[str], Value]:
-    """Return a parser for argparse; its error does not repeat a text that may be secret."""
+    """Return a parser for argparse; its errors do not repeat a `secret` text."""
 
     def parsed(text: str) -> Value:
         try:
@@ -92,7 +92,7 @@ def file_path(text: str) -> Path:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise ParseError("expected the path of a file")
+        raise ParseError("expected a file path")
     return Path(text)
 
 
@@ -120,18 +120,18 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 
 def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the arguments that say what to read; without `required` it may be files or TiDB, by options."""
+    """Add the arguments that say what to read; without `required`, options may name files or TiDB instead."""
     _add_source(
         parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; repeatable",
-        "a file of Kafka client properties (client.properties); put passwords there, because other users of this "
-        "machine can see a command's arguments",
+        "a file of Kafka client properties (client.properties); put passwords there: other users can see a "
+        "command's arguments",
         required=required,
     )
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
+    """Add the arguments that override brokers, topics and source options of `sync.toml`."""
     _add_source(
         parser.add_argument_group("overrides of the file"),
         "an option of the source, such as timeZone=Asia/Shanghai; not for secrets; repeatable",
@@ -168,7 +168,7 @@ def _add_source(
 
 
 def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what replaces `sync.toml`, by its section and key.
+    """Return the overrides of `sync.toml`, by its section and key.
 
     Raises:
         OptionError: an option does not exist, an argument may be a secret, or the file of properties cannot be read.
@@ -181,8 +181,8 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
     for name, value in arguments.conf:
         if without_secrets({name: value})[name] == HIDDEN:
             raise OptionError(
-                f"--conf {name}: other users of this machine see the arguments of a command. If it is a secret, write "
-                f'it into sync.toml, as "{name}" = {{ env = "NAME" }} under [source], or into a file for --properties'
+                f"--conf {name}: it may be a secret, and other users of this machine can see a command's arguments. "
+                f'Set it in sync.toml, as "{name}" = {{ env = "NAME" }} under [source], or in a file for --properties'
             )
         given[f"source.{name}"] = value
     if arguments.bootstrap_servers is not None:
@@ -210,10 +210,10 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the source. Arguments replace what the file of properties says.
+    """Return the source options; arguments override the properties file.
 
     Raises:
-        OptionError: the file cannot be read, or is no file of properties.
+        OptionError: the file cannot be read, or is not a properties file.
     """
     options = dict(_DEFAULTS) if arguments.bootstrap_servers is not None else {}
     if arguments.properties is not None:
@@ -225,7 +225,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _full(name: str) -> str:
-    """Return the name of an option in a file of properties, where names of the Kafka client need no `kafka.`."""
+    """Return an option's name; in a properties file, Kafka client names need no `kafka.`."""
     return name if name.startswith(_KAFKA) or is_option(name) else _KAFKA + name
 
 
@@ -233,13 +233,13 @@ def _has_effect(name: str, command: str) -> bool:
     says = _ARGUMENTS.get(name.lower())
     if says is None and (command not in _SELECTIVE or applies_to(_SELECTIVE[command], name)):
         return True
-    reason = "" if says is None else f": {says} says it"
+    reason = "" if says is None else f"; {says} sets it"
     warn(f"Option '{name}' has no effect in ticdc-source {command} and is ignored{reason}")
     return False
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a file of properties, which may be a pipe; endless devices are rejected."""
+    """Return the text of a properties file, which may be a pipe; endless devices are rejected."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_PROPERTIES + 1)
@@ -251,12 +251,12 @@ def _text_of(path: Path) -> str:
     else:
         if len(data) <= _LARGEST_PROPERTIES:
             return text
-        reason = "it has more than 1 MiB, so it is no file of properties"
+        reason = "it is larger than 1 MiB, so it is not a properties file"
     raise OptionError(f"--properties {path}: {reason}")
 
 
 def given_by_user(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without those that only commands need."""
+    """Return the options without the defaults of commands."""
     return {name: value for name, value in options.items() if _DEFAULTS.get(name) != value}
 
 

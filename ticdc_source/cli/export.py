@@ -34,7 +34,7 @@ def _file(text: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file; it takes its name when all rows are there."""
+    """Write the file under a temporary name, and rename it when it is complete."""
     to: Path = arguments.to
     if not to.parent.is_dir():
         raise OptionError(f"--to {to}: there is no folder {to.parent}")
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _writing(to: Path) -> Iterator[None]:
-    """Name the file in an error of writing it."""
+    """Name the file in write errors."""
     try:
         yield
     except OSError as error:

@@ -57,7 +57,7 @@ _OSS = (
     "# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).",
     '# Until then, write append("orders", "shop.orders") instead of keep(…), and view the newest row of each key.',
 )
-# How options begin that the file sets itself, that add columns which are no table's, or that a stream refuses.
+# Prefixes of options that the file sets itself, that add columns outside the tables, or that a stream refuses.
 _NOT_OF_USERS = ("preimages", "tables", "outputformat", "includemetadata", "includeheaders", "ending", "subscribe")
 
 _VIEW = "{}_changes"
@@ -96,7 +96,7 @@ def append(name, table, **options):
     def rows():
         return changes(table, **options)
 '''
-_GUESS = "  # a guess: no message says the --tz of the TiCDC server"
+_GUESS = "  # a guess: messages do not say the TiCDC server's --tz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline",
         type=argument(parsers.one_of(*PLATFORMS)),
         metavar="PLATFORM",
-        help=f"print a declarative pipeline in Python for these tables: {' or '.join(PLATFORMS)}",
+        help=f"print a declarative pipeline that keeps these tables, for {' or '.join(PLATFORMS)}",
     )
     parser.add_argument(
         "--all", action="store_true", help="show the columns of all tables, all DDL events, and every finding"
@@ -147,7 +147,7 @@ def show(inspection: Inspection, screen: Screen, *, everything: bool = False) ->
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text."""
+    """Yield the code and text of each finding; findings of one kind about several tables of a topic share a text."""
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = everything or finding.table is None
@@ -155,7 +155,7 @@ def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> I
     for first, *others in groups.values():
         names = list(dict.fromkeys(_table_and_columns(finding) for finding in others))
         listed = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-        also = f". Also: {listed} ({len(others):,} more; --all says each)" if others else ""
+        also = f". Also: {listed} ({len(others):,} more: --all shows them)" if others else ""
         yield first.code, first.message + also
 
 
@@ -232,7 +232,7 @@ def _show_schema(table: TableReport, topic: str, inspection: Inspection, screen:
 
 
 def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iterator[str]:
-    """Yield the lines of a job that read a table; `--conf` of these commands takes the same names."""
+    """Yield the lines of a job that read a table, with option names that `--conf` takes too."""
     yield "changes = ("
     yield '    spark.read.format("ticdc")'
     needed = _needed(inspection.options, table)
@@ -261,13 +261,13 @@ def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
 
 
 def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
-    """Yield the lines of a declarative pipeline with a table for each table; none if no row of a table can be read.
+    """Yield the lines of a declarative pipeline with every table; none if no table can be read.
 
-    A table that has not had its key in each row is appended: AUTO CDC fails at a key that is NULL, and rows from before
-    the key may share one, so that the deletion of one would remove another.
+    A table with rows that lack its key is appended. AUTO CDC fails on a NULL key, and rows written before the key
+    existed may share a value, so deleting one would remove another.
 
     Raises:
-        OptionError: the names of metadata columns have other characters than words.
+        OptionError: `metadataColumnPrefix` has characters other than letters, digits and underscores.
     """
     topics = [topic.topic for topic in inspection.topics]
     tables = [(topic.topic, table) for topic in inspection.topics for kind in topic.protocols for table in kind.tables]
@@ -276,7 +276,9 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     given = {name: value for name, value in inspection.options.items() if not name.lower().startswith(_NOT_OF_USERS)}
     prefix = {name.lower(): value for name, value in given.items()}.get("metadatacolumnprefix", "_")
     if re.fullmatch(r"\w*", prefix, re.ASCII) is None:
-        raise OptionError(f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores")
+        raise OptionError(
+            f"metadataColumnPrefix={visible(prefix)}: a pipeline needs only letters, digits and underscores"
+        )
     needed = _needed(given, *(table for _, table in tables))
     needed.pop("tables", None)
     subscribe = {"subscribe": topics[0]} if len(topics) == 1 else {}
@@ -297,12 +299,12 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     for (topic, table), name in zip(tables, names, strict=True):
         more = [f"subscribe={literal(topic)}"] if len(topics) > 1 else []
         if not table.columns:
-            yield f"# {visible(table.table)} cannot be read: inspect says why"
+            yield f"# {visible(table.table)} cannot be read: ticdc-source inspect says why"
         elif table.has_keys:
             keys = f"[{', '.join(literal(expression_name(key)) for key in table.keys)}]"
             yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
         else:
-            why = "not each of its rows has the key" if table.keys else "it has no key"
+            why = "some of its rows lack the key" if table.keys else "it has no key"
             yield f"append({', '.join([literal(name), literal(table.table), *more])})  # {why}"
 
 
@@ -311,7 +313,7 @@ def _value(name: str, value: str) -> str:
 
 
 def _names(tables: Sequence[TableName]) -> list[str]:
-    """Return a name for each table that Spark takes: its own, with its database if another table or view has that."""
+    """Return a valid Spark name for each table: its own, prefixed with its database if that name is taken."""
     names: list[str] = []
     for table in tables:
         short, long = (

@@ -26,10 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     reader = parser.add_mutually_exclusive_group()
     reader.add_argument(
-        "--checkpoint", type=argument(words), metavar="FOLDER", help="also show the lag of this stream (path or URI)"
+        "--checkpoint",
+        type=argument(words),
+        metavar="FOLDER",
+        help="also show the lag of the stream with this checkpoint (path or URI)",
     )
     reader.add_argument(
-        "--group", type=argument(words), help="also show the lag of this consumer group (commitGroupOffsets)"
+        "--group",
+        type=argument(words),
+        help="also show the lag of this consumer group (a stream needs commitGroupOffsets)",
     )
     parser.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
     parser.add_argument(
@@ -43,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=argument(seconds_between(0, _MOST_LAG_S)),
         metavar="SECONDS",
-        help="exit with 1 if the lag of a partition (watermark lag or commit lag, or else age) is larger, or if no lag "
-        "is known",
+        help="exit with 1 if a partition's watermark lag or commit lag (its age, if it has neither) is larger, or if "
+        "no lag is known",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per refresh")
 
@@ -53,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Look once, or again and again.
 
     Returns:
-        1 if the last look found no position of the reader, messages of another protocol, or more than `--max-lag`.
+        1 if the last look found no position of the reader, messages of another protocol, or a lag above `--max-lag`.
     """
     for name in ("interval", "count"):
         if getattr(arguments, name) is not None and not arguments.watch:
-            raise OptionError(f"argument --{name}: it needs --watch, without which lag looks once")
+            raise OptionError(f"argument --{name} needs --watch: without it, lag looks once")
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     show = output().show_alone if arguments.watch else output().show
@@ -90,7 +95,6 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
 
 
 def shown(report: LagReport) -> Iterator[Table | Line]:
-    """Yield what a terminal shows of a look."""
     has_reader = any(each.position is not None for each in report.partitions)
     columns = ["topic partition", "end", "last commit", "age", "watermark", "watermark lag"]
     if has_reader:
@@ -98,7 +102,7 @@ def shown(report: LagReport) -> Iterator[Table | Line]:
     table = Table(*columns, right=("end", "age", "watermark lag", "behind", "commit lag"))
     for each in report.partitions:
         table.add_row(*_cells(each, report.time, has_reader=has_reader))
-    late = "nothing tells how late" if report.late_s is None else f"late by {duration(report.late_s)} at most"
+    late = "lag unknown" if report.late_s is None else f"late by {duration(report.late_s)} at most"
     head = f"{moment(report.time)}  {report.protocol or 'no messages'}, {late}"
     lost = sum(each.lost or 0 for each in report.partitions)
     yield [(head, "bold")]
@@ -106,7 +110,7 @@ def shown(report: LagReport) -> Iterator[Table | Line]:
     if report.snapshot is not None:
         yield [(_snapshot(report.snapshot), "")]
     if lost:
-        yield [(f"Gone: {counted(lost, 'record')} that the reader has not read", "bold red")]
+        yield [(f"Lost: {counted(lost, 'record')} that the reader had not read", "bold red")]
     yield from ([(text, "yellow")] for text in (report.other_protocol, report.no_position) if text is not None)
 
 
@@ -126,7 +130,7 @@ def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:
 
 
 def _short(iso: str | None, now: str) -> str:
-    """Return a time of today without its date, and one of another day with it, to the minute."""
+    """Return a time to the minute, with its date unless it is today's."""
     if iso is None:
         return ""
     return iso[11:19] if iso[:10] == now[:10] else iso[:16].replace("T", " ")

@@ -18,7 +18,7 @@ SUMMARY = "show the options of the source, with defaults and meanings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="a name, or part of one")
+    parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="an option name, or part of one")
 
 
 def run(arguments: argparse.Namespace) -> int:

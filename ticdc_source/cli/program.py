@@ -1,10 +1,10 @@
-"""What every command line of ours does: parse the arguments, run the command, and turn errors into exit codes.
+"""The frame of a command line: parse the arguments, run the command, and turn errors into exit codes.
 
 0    done
-1    done, and there is something that a person should know
+1    done, with something that a person should know
 2    the arguments, or the options of the source, are wrong; or the brokers refuse the login or the topic
 3    the brokers do not answer in time
-4    something else is wrong, such as records that are gone
+4    another error, such as lost records
 130  stopped by Ctrl-C
 """
 
@@ -34,7 +34,7 @@ def command_line(
 
     A command is a module with SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit code.
     """
-    # A shortened name may come to mean another argument; and argparse's error about one repeats its value.
+    # A shortened name may later mean another argument, and argparse's error about one repeats its value.
     whole = ArgumentParser(prog=name, description=description, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"{name} {version}")
     parsers = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -48,9 +48,8 @@ def command_line(
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code."""
     parsed = _parsed(parser, arguments)
-    # The Kafka client logs each attempt to connect; the error says what came of them.
+    # The Kafka client logs each attempt to connect; the error sums them up.
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(LogFormat(logging.BASIC_FORMAT))
     logging.basicConfig(level=logging.WARNING if parsed.verbose else logging.CRITICAL, handlers=[log])
@@ -82,7 +81,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the arguments, or end with an error. Values of unknown ones may be secret: it does not repeat them."""
+    """Return the arguments, or exit with an error without values of unknown arguments: they may be secret."""
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         # Behind one hyphen there may be a letter with its value: -pVALUE.
@@ -96,11 +95,11 @@ def _name_of(argument: str) -> str:
 
 
 def _too_many(word: str) -> str:
-    """Return what to say of a word that no argument takes, and which may be a password."""
+    """Describe a word that no argument takes, without repeating it: it may be a password."""
     name, equals, _ = word.partition("=")
     if equals and is_option(name):
-        return f"{name}=… is an option of the source, which needs --conf before it"
-    return "there is a word that belongs to no argument; a value with blanks needs quotes"
+        return f"{name}=… is an option of the source: put --conf before it"
+    return "a word belongs to no argument; put quotes around a value with blanks"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,8 +1,8 @@
-"""What commands have in common on a terminal: lines, tables, times, progress, JSON.
+"""Terminal output of all commands: lines, tables, times, progress, JSON.
 
-Names, values and statements come from whoever writes to a database or a topic. A terminal takes some characters for
-commands (ESC, U+009B), and shows text in another order after others (U+202E). So everything that a command prints goes
-through `visible`: text by the screens of this module, JSON by `print_json`, log lines by `LogFormat`.
+Names, values and statements come from whoever writes to the database or topic. Terminals execute some characters (ESC,
+U+009B) and reorder text after others (U+202E). So all output goes through `visible`: text by the screens of this
+module, JSON by `print_json`, log lines by `LogFormat`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def _in_json(character: str) -> str:
 
 
 def visible(text: str, *, keep: str = "", escaped: Callable[[str], str] = _in_python) -> str:
-    r"""Return a text with an escape such as `\x1b` in place of each character that is not printable."""
+    r"""Replace each character that is not printable by an escape such as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in keep else escaped(each) for each in text)
 
 
 def literal(text: str) -> str:
-    """Return a text as a string of Python that can be pasted: the same text, in printable characters only."""
+    """Return a text as a Python string literal in printable characters."""
     return visible(json.dumps(text, ensure_ascii=False))
 
 
@@ -57,7 +57,7 @@ class LogFormat(logging.Formatter):
 
 
 class Table:
-    """A table whose columns are as wide as what they hold, and wrapped where the screen is narrower."""
+    """A table with columns as wide as their content, wrapped on narrow screens."""
 
     def __init__(self, *columns: str, right: tuple[str, ...] = (), title: str | None = None) -> None:
         self._right = [column in right for column in columns]
@@ -99,7 +99,7 @@ def _with_style(part: Part) -> tuple[str, str]:
 
 
 def _columns_of(text: str) -> int:
-    """Return how many columns a terminal needs for printable characters: 2 for a wide one, none for an accent."""
+    """Return how many terminal columns printable characters take: 2 for a wide one, 0 for an accent."""
     if text.isascii():
         return len(text)
     shown = (each for each in text if unicodedata.category(each) not in {"Me", "Mn"})
@@ -127,12 +127,12 @@ class Screen:
         self._is_coloured = self.is_terminal and not os.environ.get("NO_COLOR")
 
     def print(self, *parts: Part, end: str = "\n") -> None:
-        """Print a line of texts, and of texts with a style such as `bold red`."""
+        """Print a line; each part is a text, or a text with a style such as `bold red`."""
         self._stream.write("".join(map(self._coloured, parts)) + end)
         self._stream.flush()
 
     def print_over(self, text: str) -> None:
-        """Print a text in the place of the line that the cursor is on, and stay there."""
+        """Overwrite the current line, and stay on it."""
         self._stream.write(_LINE_START)
         self.print(text, end="")
 
@@ -143,7 +143,7 @@ class Screen:
                 self.print(*line)
 
     def show_alone(self, *blocks: Table | Line) -> None:
-        """Print tables and lines; on a terminal in the place of all that is on it."""
+        """Print tables and lines; clear a terminal first."""
         if self.is_terminal:
             self._stream.write(_HOME)
         self.show(*blocks)
@@ -176,10 +176,10 @@ def moment(iso: str | None) -> str:
 
 @contextmanager
 def progress_line() -> Iterator[Callable[[str, int, int], None]]:
-    """Show on a terminal, while the block runs, how far it is; nothing elsewhere.
+    """Show progress while the block runs, on terminals only.
 
     Yields:
-        a function that takes what is done in one word, the number of records so far, and of all.
+        a function that takes one word for the activity, the number of records so far, and the total.
     """
     screen = errors()
     if not screen.is_terminal:

@@ -55,10 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before the end of each partition, written --from=-5 (default: %(default)s)",
     )
     parser.add_argument(
-        "--tables", type=argument(_tables), metavar="DB.TABLE[,…]", help="tables, such as shop.*; watermarks stay"
+        "--tables",
+        type=argument(_tables),
+        metavar="DB.TABLE[,…]",
+        help="only these tables, such as shop.*, and watermarks",
     )
     parser.add_argument(
-        "--kind", type=argument(parsers.subset_of(*_KINDS)), metavar="KIND[,…]", help=f"only these: {', '.join(_KINDS)}"
+        "--kind",
+        type=argument(parsers.subset_of(*_KINDS)),
+        metavar="KIND[,…]",
+        help=f"only these kinds: {', '.join(_KINDS)}",
     )
     parser.add_argument("--max-events", type=argument(count), metavar="N", help="stop after N events")
     parser.add_argument(
@@ -99,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.tables:
         if any(name.lower() == "tables" for name in given):
-            raise OptionError("--tables and --conf tables=… are the same: give one of them")
+            raise OptionError("--tables and --conf tables=… are the same: give only one of them")
         given["tables"] = arguments.tables
     screen = output()
     shown = 0
@@ -118,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not shown and arguments.kind is not None:
             kinds = " or ".join(kind for kind in _KINDS if kind in arguments.kind)
             read = f"{counted(tail.scanned, 'record')} of {arguments.subscribe}"
-            errors().print(f"No {kinds} among {read} (--from says where tail begins)")
+            errors().print(f"No {kinds} among {read} (--from sets where tail begins)")
     return 0
 
 
@@ -184,7 +190,7 @@ def _row(text: object) -> dict[str, object]:
 
 
 def _shown(value: object, *, is_binary: bool, full: bool) -> str:
-    """Return a value as one reads it: text in quotes, binary as hexadecimal digits, both cut."""
+    """Format a value: text in quotes, binary as hexadecimal digits; both are cut unless `full`."""
     if is_binary and isinstance(value, str):
         try:
             data = base64.b64decode(value, validate=True)

@@ -1,1 +1,1 @@
-"""Inspection finds out what a topic holds and whether it can be reached, without Spark."""
+"""Inspection finds out what a topic holds and whether the brokers can be reached, without Spark."""

@@ -1,7 +1,7 @@
-"""The steps of a read, from the options to messages that are recognised, each with what to do if it fails.
+"""The steps of a read, from the options to the first recognised message, each with what to do if it fails.
 
-A step is skipped if one that it needs has failed. No text holds a secret: texts are those of sockets, of brokers, and
-of the errors of this package.
+A step is skipped if an earlier one that it needs has failed. No text holds a secret: texts come from sockets, brokers
+and this package's errors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OnCheck = Callable[[Check], object]
 _Take = Callable[[str, str, Callable[[], Outcome], str], str]
 _DAY_S = 86_400
 _EXPIRES_SOON_S = 30 * _DAY_S
-_CLOCK_S = 2.0  # by which a record's timestamp may be ahead of this clock
+_CLOCK_S = 2.0  # a record's timestamp may be this far ahead of the clock
 _AT_A_TIME = 16  # brokers to connect to
 _PLAIN_OF = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
 _TLS_OF = {plain: tls for tls, plain in _PLAIN_OF.items()}
@@ -60,14 +60,14 @@ def diagnose(
     *,
     in_worker: bool = False,
 ) -> Diagnosis:
-    """Try every step from the options to the first record, and look at what is installed.
+    """Try every step from the options to the first record, and check what is installed.
 
-    In a worker of Spark, Java and its Python need not be looked for. `now` is in seconds since the epoch.
+    In a Spark worker, Java and the worker's Python are not checked. `now` is in seconds since the epoch.
     """
     diagnosis = Diagnosis()
 
     def take(name: str, subject: str, work: Callable[[], Outcome], blocked: str) -> str:
-        """Take a step, which is skipped if one has failed; return which one has failed, this one or that."""
+        """Take a step, or skip it if `blocked` names a failed one; return the name of the failed step, if any."""
         began = time.monotonic()
         try:
             outcome = Outcome("skipped", f"because the step {blocked} failed") if blocked else work()
@@ -86,7 +86,7 @@ def diagnose(
 
 
 def _look_at_connection(given: Mapping[str, str], take: _Take, now: Callable[[], float]) -> None:
-    """Take the steps from the options to the first record. One bootstrap server that answers is enough to go on."""
+    """Take the steps from the options to the first record. One answering bootstrap server is enough to go on."""
     connection: _Connection | None = None
 
     def parse() -> Outcome:
@@ -107,14 +107,14 @@ def _look_at_connection(given: Mapping[str, str], take: _Take, now: Callable[[],
                 blocked = take(name, server, partial(look, connection, server), blocked)
             failed.append(blocked)
         if not failed:
-            take("network", "", lambda: Outcome("ok", "not looked at: kafka.proxy_url stands between"), "")
+            take("network", "", lambda: Outcome("ok", "not checked: kafka.proxy_url is set"), "")
         blocked = "" if "" in failed or not failed else failed[0]
         for name, then in _AFTER_NETWORK.items():
             blocked = take(name, "", partial(then, connection), blocked)
 
 
 class _Connection(AbstractContextManager["_Connection"]):
-    """What the steps on the network share.
+    """The state that network steps share.
 
     Raises:
         OptionError: an option is wrong, or a certificate cannot be loaded.
@@ -152,8 +152,8 @@ def _resolve(_: _Connection, server: str) -> Outcome:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        mend = "correct kafka.bootstrap.servers, or let this machine's DNS (or /etc/hosts) know the name"
-        return Outcome("failed", f"{host} is not resolved: {error.strerror or error}", mend)
+        mend = "correct kafka.bootstrap.servers, or add the name to this machine's DNS or /etc/hosts"
+        return Outcome("failed", f"{host} cannot be resolved: {error.strerror or error}", mend)
     return Outcome("ok", ", ".join(dict.fromkeys(str(address[0]) for *_, address in addresses)))
 
 
@@ -162,9 +162,9 @@ def _reach(_: _Connection, server: str) -> Outcome:
         with probe(*_address(server)):
             return Outcome("ok", "something listens")
     except ConnectionRefusedError:
-        return Outcome("failed", "nothing listens there", "correct host and port in kafka.bootstrap.servers")
+        return Outcome("failed", "nothing listens there", "correct the host and port in kafka.bootstrap.servers")
     except OSError as error:
-        mend = "let firewalls and security groups between this machine and the broker pass this port"
+        mend = "open this port in the firewalls and security groups between this machine and the broker"
         return Outcome("failed", f"no connection: {_reason(error)}", mend)
 
 
@@ -174,7 +174,7 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
         with probe(host, port) as plain:
             spoken = plain.spoken()
         if spoken is Spoken.TLS or (spoken is Spoken.NOTHING and speaks_tls(host, port)):
-            text = f"the port speaks TLS, and kafka.security.protocol={connection.protocol} does not"
+            text = f"the port expects TLS, but kafka.security.protocol={connection.protocol} has none"
             return Outcome("failed", text, f"set kafka.security.protocol={_TLS_OF[connection.protocol]}")
         return Outcome("ok", f"none, as kafka.security.protocol={connection.protocol} says")
     try:
@@ -185,12 +185,12 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
     except OSError as error:
         with probe(host, port) as plain:
             if plain.spoken() is Spoken.KAFKA:
-                text = f"the port speaks Kafka without TLS, and kafka.security.protocol={connection.protocol} has it"
+                text = f"the port has no TLS, but kafka.security.protocol={connection.protocol} expects it"
                 return Outcome("failed", text, f"set kafka.security.protocol={_PLAIN_OF[connection.protocol]}")
         if isinstance(error, ssl.SSLError) and error.reason in _REFUSES_CERTIFICATE:
-            mend = "set kafka.ssl.keystore.location (or .key and .certificate.chain) to a certificate that it accepts"
+            mend = "set kafka.ssl.keystore.location (or .key and .certificate.chain) to a certificate it accepts"
             return Outcome("failed", f"the broker refuses this client's certificate: {_reason(error)}", mend)
-        mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
+        mend = "correct kafka.bootstrap.servers: is this the port of a Kafka listener?"
         return Outcome("failed", f"no TLS: {_reason(error)}", mend)
 
 
@@ -205,7 +205,7 @@ def _judged(made: Probe, now: float) -> Outcome:
 
 def _untrusted(error: ssl.SSLCertVerificationError, host: str) -> Outcome:
     if error.verify_code not in _IS_OF_ANOTHER_NAME:
-        mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
+        mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it, in PEM"
         return Outcome("failed", f"the broker's certificate is not trusted: {error.verify_message}", mend)
     text = f"the broker's certificate is not for {host}: {error.verify_message}"
     mend = "name the broker in kafka.bootstrap.servers as its certificate does; or, if the network is safe, set "
@@ -217,24 +217,24 @@ def _greet(connection: _Connection, server: str) -> Outcome:
         spoken = made.spoken()
         mechanisms = made.mechanisms() if spoken is Spoken.KAFKA else None
     if spoken is not Spoken.KAFKA:
-        mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
-        return Outcome("failed", f"{spoken.value} answers to a request of Kafka", mend)
+        mend = "correct kafka.bootstrap.servers: is this the port of a Kafka listener?"
+        return Outcome("failed", f"{spoken.value} answers a Kafka request", mend)
     wants_login = connection.protocol.startswith("SASL")
     if mechanisms and not wants_login:
-        text = f"the listener wants a login ({', '.join(mechanisms)}), and kafka.security.protocol has none"
+        text = f"the listener requires a login ({', '.join(mechanisms)}), but kafka.security.protocol has none"
         mend = f"set kafka.security.protocol={_WITH_LOGIN[connection.protocol]}, kafka.sasl.mechanism and "
         return Outcome("failed", text, mend + "kafka.sasl.jaas.config")
     if wants_login and mechanisms and connection.mechanism not in mechanisms:
-        text = f"the listener takes {', '.join(mechanisms)}, and not kafka.sasl.mechanism={connection.mechanism}"
+        text = f"the listener accepts {', '.join(mechanisms)}, but kafka.sasl.mechanism={connection.mechanism}"
         return Outcome("failed", text, f"set kafka.sasl.mechanism={mechanisms[0]}, with a user of that mechanism")
-    return Outcome("ok", f"Kafka answers{', and takes logins by ' + ', '.join(mechanisms) if mechanisms else ''}")
+    return Outcome("ok", f"Kafka answers{', and accepts logins by ' + ', '.join(mechanisms) if mechanisms else ''}")
 
 
 def _log_in(connection: _Connection) -> Outcome:
     try:
         connection.cluster.brokers()
     except AccessRefusedError as error:
-        return Outcome("failed", str(error), "correct user, password and mechanism (kafka.sasl.*)")
+        return Outcome("failed", str(error), "correct the user, password and mechanism (kafka.sasl.*)")
     if connection.protocol.startswith("SASL"):
         return Outcome("ok", f"accepted, by {connection.mechanism}")
     return Outcome("ok", "none needed")
@@ -246,19 +246,19 @@ def _version(connection: _Connection) -> Outcome:
 
 
 def _advertised(connection: _Connection) -> Outcome:
-    """Connect to every broker at the address that it tells to clients: all records come from there."""
+    """Connect to every broker at its advertised address: all records come from there."""
     addresses = connection.cluster.brokers().addresses
     if not connection.servers or not addresses:
-        return Outcome("ok", "not looked at")
+        return Outcome("ok", "not checked")
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         failures = [failure for failure in pool.map(_failure_at, addresses) if failure]
     if not failures:
         return Outcome("ok", ", ".join(f"{host}:{port}" for host, port in addresses))
-    text = f"the brokers name addresses that cannot be reached from here: {'; '.join(failures)}"
+    text = f"the brokers advertise addresses that cannot be reached from here: {'; '.join(failures)}"
     mend = (
-        "bootstrap servers only name the brokers; records come from these addresses. Set the brokers' "
-        "advertised.listeners to names and ports that this machine and all executors reach, or connect to the listener "
-        "that is made for them; a tunnel to the bootstrap server alone is not enough"
+        "set the brokers' advertised.listeners to names and ports that this machine and all executors can reach, or "
+        "connect to a listener that has them. Records come from these addresses: bootstrap servers, or a tunnel to "
+        "one, are not enough"
     )
     return Outcome("failed", text, mend)
 
@@ -269,15 +269,15 @@ def _failure_at(address: tuple[str, int]) -> str | None:
             return None
     except OSError as error:
         return f"{address[0]}:{address[1]} ({_reason(error)})"
-    except UnicodeError:  # DNS cannot have such a name
-        return f"{address[0]}:{address[1]} (no name of a host)"
+    except UnicodeError:  # not a valid DNS name
+        return f"{address[0]}:{address[1]} (not a host name)"
 
 
 def _find(connection: _Connection) -> Outcome:
     try:
         connection.ranges = connection.cluster.everything()
     except OptionError as error:
-        mend = "correct --subscribe, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
+        mend = "correct --subscribe, or allow the user to Describe it (kafka-acls --add --operation Describe --topic …)"
         return Outcome("failed", str(error), mend)
     records = sum(each.size for each in connection.ranges)
     return Outcome("ok", f"{counted(len(connection.ranges), 'partition')} with about {counted(records, 'record')}")
@@ -286,7 +286,7 @@ def _find(connection: _Connection) -> Outcome:
 def _read(connection: _Connection) -> Outcome:
     waiting = [each for each in connection.ranges if each.size]
     if not waiting:
-        return Outcome("warning", "not tried: the topic has no record", "wait for the first change")
+        return Outcome("warning", "not tried: the topic is empty", "wait for the first change")
     last = waiting[0]._replace(start=waiting[0].end - 1)
     try:
         with driver_fetcher(connection.options) as fetcher:
@@ -294,25 +294,25 @@ def _read(connection: _Connection) -> Outcome:
                 connection.newest = chunk
     except OptionError as error:
         return Outcome(
-            "failed", str(error), "let the user Read the topic (kafka-acls --add --operation Read --topic …)"
+            "failed", str(error), "allow the user to Read the topic (kafka-acls --add --operation Read --topic …)"
         )
     return Outcome("ok", f"offset {last.start} of {last.topic_partition}")
 
 
 def _recognise(connection: _Connection) -> Outcome:
-    """Tell the protocol, and look up the schema of the newest record if a registry has it."""
+    """Detect the protocol, and look up the newest record's schema if a registry has it."""
     if connection.newest is None:
         return Outcome("skipped", "because there is no record")
     with driver_fetcher(connection.options) as fetcher:
         try:
             protocol = find_protocol(connection.ranges, fetcher.fetch, connection.options)
         except OptionError as error:
-            mend = "does TiCDC write to this topic, in a protocol that is read? ticdc-source inspect shows more"
+            mend = "check that TiCDC writes to this topic, in a supported protocol; ticdc-source inspect shows more"
             return Outcome("failed", str(error), mend)
     try:
         decoder_of(protocol or "", connection.options).split(connection.newest)
     except SchemaRegistryUnavailableError as error:
-        mend = "the driver and all executors ask the registry, so it must answer each of them"
+        mend = "make the registry reachable from the driver and all executors"
         return Outcome("failed", str(error), mend)
     return Outcome("ok", str(protocol))
 
@@ -324,9 +324,9 @@ def _compare_clocks(connection: _Connection) -> Outcome:
         return Outcome("skipped", "because there is no record with a timestamp")
     ahead = max(stamps) / 1000 - connection.now()
     if ahead > _CLOCK_S:
-        mend = "set the clocks by NTP: lags in seconds are too small by as much"
+        mend = "synchronize the clocks (NTP): lags in seconds are too small by this much"
         return Outcome("warning", f"a record's timestamp is {ahead:.1f} s ahead of this machine's clock", mend)
-    return Outcome("ok", "no record of the future")
+    return Outcome("ok", "no record is ahead of this machine's clock")
 
 
 def _address(server: str) -> tuple[str, int]:

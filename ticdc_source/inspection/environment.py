@@ -1,4 +1,4 @@
-"""What is installed: Python, the packages that reads need, Java, and the Python that Spark starts as a worker."""
+"""What is installed: Python, the packages that reads need, Java, and the Python of Spark's workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ticdc_source.sources.kafka.kafka_python.connect import installed
 _SECONDS = 30.0  # for a Python to start
 _LEAST_JAVA = 17  # of Spark 4
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # Java 8 calls itself 1.8
-# Then another process starts Spark, or has started it: spark-submit, or a server of Spark Connect.
+# If set, another process starts Spark, or has started it: spark-submit, or a Spark Connect server.
 _SPARK_IS_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _LEAST_PYSPARK = (4, 0)  # the first with the Python Data Source API for format("ticdc"); decode() needs 3.5
 _WORKER = """
@@ -35,18 +35,13 @@ print(ticdc_source.__version__)
 
 
 class Package(NamedTuple):
-    """A package.
-
-    Attributes:
-        extra: the extra of ticdc-source that installs it; None if every read needs it.
-    """
+    """A package; `extra` is the extra of ticdc-source that installs it, None if every read needs it."""
 
     name: str
     use: str
     extra: str | None = None
 
 
-# The packages to look at.
 _PACKAGES = (
     Package("pyspark", "jobs"),
     Package("kafka-python", "reads"),
@@ -61,7 +56,7 @@ _PACKAGES = (
 
 
 def steps(native_code: str, *, in_worker: bool) -> Iterator[tuple[str, str, Callable[[], Outcome]]]:
-    """Yield the name of each step, what it looks at, and the function that looks; see `doctor.diagnose`."""
+    """Yield the name, the subject and the function of each step; see `doctor.diagnose`."""
     yield "python", "", lambda: Outcome("ok", f"{platform.python_version()}, {sys.executable}")
     for package in _PACKAGES:
         yield "package", package.name, partial(check_package, package)
@@ -72,7 +67,7 @@ def steps(native_code: str, *, in_worker: bool) -> Iterator[tuple[str, str, Call
 
 
 def check_package(package: Package) -> Outcome:
-    """Whether a package is there; only kafka-python is imported.
+    """Check that a package is installed; only kafka-python is imported.
 
     Raises:
         OptionError: reads do not work with this kafka-python.
@@ -83,13 +78,13 @@ def check_package(package: Package) -> Outcome:
         version = importlib.metadata.version(package.name)
     except importlib.metadata.PackageNotFoundError:
         if package.extra is not None:
-            text = f'not installed; only for {package.use}: pip install "ticdc-source[{package.extra}]"'
+            text = f'not installed; needed only for {package.use}: pip install "ticdc-source[{package.extra}]"'
             return Outcome("ok", text)
         if package.name == "pyspark":  # clusters bring their own
             return Outcome(
                 "warning", "not installed here: jobs need it, the commands do not", 'pip install "ticdc-source[spark]"'
             )
-        return Outcome("failed", f"not installed; for {package.use}", f"pip install {package.name}")
+        return Outcome("failed", f"not installed; needed for {package.use}", f"pip install {package.name}")
     if package.name == "pyspark" and tuple(map(int, version.split(".")[:2])) < _LEAST_PYSPARK:
         text = f'{version}: decode() works, format("ticdc") needs 4.0'
         return Outcome("warning", text, "install PySpark 4.0 or newer, or read with decode()")
@@ -99,7 +94,7 @@ def check_package(package: Package) -> Outcome:
 def _check_native(native_code: str) -> Outcome:
     missing = why_general(native_code)
     if missing is None:
-        return Outcome("ok", "the native path is there")
+        return Outcome("ok", "the native path is installed")
     if native_code == "off":
         return Outcome("ok", "not used: nativeCode=off")
     mend = "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors"
@@ -107,12 +102,12 @@ def _check_native(native_code: str) -> Outcome:
 
 
 def check_java() -> Outcome:
-    """Whether Spark finds a Java here that it can run with. It looks where Spark's `bin/spark-class` does."""
+    """Check that Spark finds a Java that it can use, looking where Spark's `bin/spark-class` does."""
     if importlib.util.find_spec("pyspark") is None:
         return Outcome("skipped", "because PySpark is not installed here")
     elsewhere = next((name for name in _SPARK_IS_ELSEWHERE if os.environ.get(name)), None)
     if elsewhere is not None:
-        return Outcome("skipped", f"because {elsewhere} says that Spark runs already")
+        return Outcome("skipped", f"because {elsewhere} is set, so Spark runs elsewhere")
     settings = Path(os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf") / "spark-env.sh"
     if settings.is_file():
         return Outcome("skipped", f"because {settings} may say where Java is")
@@ -123,7 +118,7 @@ def check_java() -> Outcome:
         where = (
             f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and there is no java on the PATH"
         )
-        return Outcome("failed", f"Spark needs Java, and {where}", mend)
+        return Outcome("failed", f"Spark needs Java, but {where}", mend)
     try:
         out, err = _run(java, "-version")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -132,18 +127,18 @@ def check_java() -> Outcome:
     version = _JAVA_VERSION.search(said)
     if version is None:
         return Outcome(
-            "failed", f"{java} does not tell a version of Java: {said.partition(chr(10))[0] or 'nothing'}", mend
+            "failed", f"{java} does not report a Java version: {said.partition(chr(10))[0] or 'nothing'}", mend
         )
     if int(version[1]) < _LEAST_JAVA:
-        return Outcome("failed", f"{java} is Java {version[1]}, and Spark 4 needs {_LEAST_JAVA} or newer", mend)
+        return Outcome("failed", f"{java} is Java {version[1]}, but Spark 4 needs {_LEAST_JAVA} or newer", mend)
     return Outcome("ok", f"Java {version[1]}, {java}")
 
 
 def check_worker() -> Outcome:
-    """Whether the Python that Spark starts as a worker on this machine can import this package."""
+    """Check that the Python of Spark's workers on this machine can import this package."""
     if "PYSPARK_PYTHON" in os.environ:
         return _worker("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"], "failed")
-    # Whatever starts the job may set it.
+    # Only a warning: whatever starts the job may set it.
     return _worker("PYSPARK_PYTHON is not set:", "python3", "warning")
 
 
@@ -151,7 +146,7 @@ def _worker(named: str, wanted: str, bad: str) -> Outcome:
     mend = f"install ticdc-source there, or set PYSPARK_PYTHON={sys.executable}"
     python = shutil.which(wanted)
     if python is None:
-        return Outcome(bad, f"{named} {wanted} is not there", mend)
+        return Outcome(bad, f"{named} {wanted} does not exist", mend)
     try:
         out, err = _run(str(Path(python).absolute()), "-c", _WORKER)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -159,10 +154,10 @@ def _worker(named: str, wanted: str, bad: str) -> Outcome:
     said = out.split()
     own_version = ".".join(platform.python_version_tuple()[:2])
     if not said:
-        return Outcome(bad, f"{named} {python} is no Python", mend)
+        return Outcome(bad, f"{named} {python} is not Python", mend)
     if said[0] != own_version:
         mend = "set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the same version of Python"
-        return Outcome(bad, f"{named} {python} is Python {said[0]}, and this one is {own_version}", mend)
+        return Outcome(bad, f"{named} {python} is Python {said[0]}, but this one is {own_version}", mend)
     if len(said) == 1:
         reason = (err.strip().splitlines() or ["it ended"])[-1]
         return Outcome(bad, f"{named} {python} cannot import ticdc_source: {reason}", mend)

@@ -1,4 +1,4 @@
-"""What the executors of a Spark session have, and whether they reach the brokers: `diagnose` in a task on each."""
+"""Diagnosis of a Spark session's executors: `diagnose` in a task on each."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from pyspark.sql import SparkSession
 from ticdc_source.inspection.report import Check, Diagnosis
 from ticdc_source.schema.json_text import loads
 
-# With all cores free, each registered executor gets a task. Over Spark Connect the number of cores is a guess.
+# If all cores are free, each registered executor gets a task. Over Spark Connect the number of cores is a guess.
 _TASKS_PER_CORE = 2
 _GUESSED_CORES = 8
 
 
 def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
-    """Take every step of a read on the executors of the active Spark session, or of a new session.
+    """Take every step of a read on the executors of the active Spark session, or of a new one.
 
     Returns:
-        The steps by host and Python of the workers. Executors that share both are one entry, with the steps of the task
-        that has the most failures. Where this package cannot be imported, there is one step, which has failed.
+        The steps by host and Python of the workers; of executors that share both, those of the task with the most
+        failures. If the package cannot be imported there, the only step is a failed one.
     """
     spark = SparkSession.builder.getOrCreate()
     options = dict(given)
 
-    # Spark ships a nested function as code. One of this module would go by its name, and a Python without this package
-    # could not import it.
+    # Spark ships a nested function as code, but one of this module by name, which needs this package on the executor.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import platform  # noqa: PLC0415
         import socket  # noqa: PLC0415
@@ -44,7 +43,7 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
             checks = diagnose(options, in_worker=True).as_json()["checks"]
         except ImportError as error:
             checks = str(error)
-        except Exception as error:  # noqa: BLE001 (the report of the others is worth more; its text may show secrets)
+        except Exception as error:  # noqa: BLE001 (it must not hide the other reports; its text may show secrets)
             checks = type(error).__name__
         where = f"{socket.gethostname()}, Python {platform.python_version()}, {sys.executable}"
         yield pa.RecordBatch.from_pydict({"executor": [where], "checks": [json.dumps(checks)]})
@@ -70,12 +69,12 @@ def _failures(diagnosis: Diagnosis) -> int:
 def _cores(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
-    except Exception:  # noqa: BLE001 (a session of Spark Connect has no context, and says so in its own way)
+    except Exception:  # noqa: BLE001 (Spark Connect has no context, and an error of its own for that)
         return _GUESSED_CORES
 
 
 def _diagnosis(checks: object) -> Diagnosis:
-    """Return the steps that a task took; or one that has failed, if it only tells why it took none."""
+    """Return the steps that a task took, or one failed step if it took none and says why."""
     if isinstance(checks, list):
         return Diagnosis(checks=[Check(**each) for each in checks])
     mend = "install ticdc-source and its dependencies in the Python of the executors (PYSPARK_PYTHON)"

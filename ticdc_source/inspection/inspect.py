@@ -40,7 +40,7 @@ from ticdc_source.sources.kafka import KafkaCluster
 _MOST_BYTES = 256 << 20  # of keys and values, which stay in memory
 
 
-# Called now and then with what is done, in one word, the number of records so far, and of all.
+# Called now and then with one word for the activity, the number of records so far, and the total.
 OnProgress = Callable[[str, int, int], object]
 
 
@@ -52,7 +52,7 @@ def inspect(
     max_records: int = 100_000,
     timeout: float = 30.0,
 ) -> Inspection:
-    """Look at the records of topics: at about so many in all, and for about so many seconds.
+    """Inspect topics, reading about `max_records` records for about `timeout` seconds.
 
     Raises:
         TiCDCSourceError: an option is wrong, or the brokers do not answer, or refuse.
@@ -72,11 +72,10 @@ def inspect(
 def scan(
     ranges: Sequence[OffsetRange], fetch: Fetch, on_progress: OnProgress, *, max_records: int, timeout: float = 30.0
 ) -> tuple[list[Chunk], bool]:
-    """Read both ends of offset ranges, and then on from the start, until everything is read or a limit is reached.
+    """Read both ends of offset ranges, then on from the start, until everything is read or a limit is reached.
 
     Returns:
-        The chunks, in offset order within each topic partition, between which records may be left out; and whether
-        these are all records.
+        The chunks, in offset order within each topic partition, maybe with gaps; and whether they are complete.
     """
     non_empty = [offset_range for offset_range in ranges if offset_range.size]
     total = min(max_records, sum(offset_range.size for offset_range in non_empty))
@@ -113,9 +112,9 @@ def inspect_chunks(
     on_progress: OnProgress = lambda *_: None,
     now: float,
 ) -> Inspection:
-    """Report on records, which are in offset order within each topic partition.
+    """Report on records, given in offset order within each topic partition.
 
-    `whole` says whether they are all records of the ranges; `now` is in seconds since the epoch.
+    `whole` says whether no record of the ranges is missing; `now` is in seconds since the epoch.
     """
     total = sum(map(len, chunks))
     inspection = Inspection(topics=list(topics), scanned=total, whole=whole)
@@ -224,7 +223,7 @@ class _Topic:
             self._add_bad(protocol, each.error.reason, str(each.error.at(chunk.address(each.position)).address))
 
     def _add_bad(self, protocol: str, reason: str, where: str, kind: str = "") -> None:
-        """Count a bad record by its reason; or by a kind of reasons, each of which quotes its record."""
+        """Count a bad record by its reason, or by `kind` if reasons quote their records."""
         bad = self._bad.get((protocol, kind or reason))
         if bad is None:
             self._bad[protocol, kind or reason] = BadRecords(reason=reason, count=1, first=where)
@@ -250,7 +249,7 @@ class _Topic:
         return [replace(finding, topic=self._report.topic) for finding in findings]
 
     def _report_unknown(self) -> None:
-        """Report records that came before the first one of a protocol, or that no protocol recognizes."""
+        """Report records before the first of a protocol, and records that no protocol recognizes."""
         for chunk, position in self._unknown:
             value = chunk.values[position]
             if not value and len(self._messages) <= 1:
@@ -278,13 +277,13 @@ class _Topic:
         report.no_commit_ts, report.no_old_rows = evidence.no_commit_ts(), evidence.no_old_rows()
         report.ddl = _history(messages)
         report.bad = [bad for (name, _), bad in self._bad.items() if name == protocol]
-        if is_in_zone:  # all columns are: a changefeed has one zone, and the others hold later times, such as an expiry
+        if is_in_zone:  # a changefeed has one zone: the other columns are planned times, such as an expiry
             return [finding for finding in findings if finding.code != "timestamp-shifted"]
         return findings
 
 
 def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
-    """Return the events of each table under one spelling: TiDB compares names without case."""
+    """Return each table's events under one spelling: TiDB ignores the case of names."""
     names = first_spellings(sample.rows)
     tables: dict[TableName, list[TableEvents]] = {}
     for table, parts in sample.rows.items():

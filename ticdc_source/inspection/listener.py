@@ -1,4 +1,4 @@
-"""`progress_listener`: how far each streaming query is, to the log, to a callback and to Prometheus."""
+"""`progress_listener`: the progress of streaming queries, for the log, a callback and Prometheus."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ticdc_source.inspection.progress import (
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
 _log = logging.getLogger(__name__)
-# How many micro-batches before the first one that is heard of say how far a restarted query was.
+# How many micro-batches before the first reported one show how far a restarted query was.
 _HISTORY = 3
-# A micro-batch may be repeated after a restart, and no older one: so long its files may come.
+# Files of so many micro-batches may still come: a restart repeats the last one, and none before it.
 _REPEATED = 2
 _LOOK_S = 5.0  # how often the thread asks Spark which queries are in a micro-batch
 
@@ -46,16 +46,15 @@ def progress_listener(
 ) -> ProgressListener:
     """Return a listener that reports the progress of streaming queries, for `spark.streams.addListener(…)`.
 
-    It reports each table of a query after each micro-batch, when the query ends, and otherwise every 30 seconds, also
-    while a micro-batch does not end. Each report is a line in the log of `ticdc_source`: at level INFO, or WARNING if
-    records could not be read or DDL removed rows since the last one.
+    It reports each table of a query after each micro-batch, when the query ends, and otherwise every 30 seconds, even
+    during a long micro-batch. Each report is a line in the log of `ticdc_source`: at level INFO, or WARNING if records
+    could not be read or DDL removed rows since the last one.
 
     Args:
-        metrics_path: the option `metricsPath` of the queries. Commit times, watermarks, errors and DDL are known only
-            from there; without it, there are rows and offset lags.
-        on_progress: called with each report, by threads of Spark's and of the listener; what it raises is logged.
+        metrics_path: the option `metricsPath` of the queries. Without it, only rows and offset lags are known.
+        on_progress: called with each report, from threads of Spark and of the listener; its errors are logged.
         registry: where Prometheus metrics are registered, such as `prometheus_client.REGISTRY`.
-        every: how many seconds may pass without a report.
+        every: the most seconds between two reports.
         spark: the session of the queries, if it is not the active one.
         clock: returns the time in seconds since 1970.
 
@@ -87,7 +86,7 @@ class ProgressListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._trackers: dict[str, ProgressTracker] = {}
         self._due: dict[str, float] = {}  # when each query is reported again, by a monotonic clock
-        self._said: dict[tuple[str, str | None], tuple[int | None, ...]] = {}  # the errors of each that were reported
+        self._said: dict[tuple[str, str | None], tuple[int | None, ...]] = {}  # each one's errors that were reported
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._collector = None if registry is None else ProgressCollector(self.reports, EXPORTED)
@@ -111,7 +110,7 @@ class ProgressListener(StreamingQueryListener):
         tracker = self._tracker(str(event.id), event.name)
         with self._lock:
             tracker.state, tracker.run = "running", str(event.runId)
-            # A query that failed, and has a successor of the same name.
+            # Replaces a failed query of the same name.
             for other in [other for other in self._trackers.values() if other.query == tracker.query]:
                 if other is not tracker:
                     del self._trackers[other.query_id]
@@ -139,7 +138,7 @@ class ProgressListener(StreamingQueryListener):
             tracker.idle(self._clock())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Report the end of a query. One that has failed is reported to Prometheus until it is started again."""
+        """Report the end of a query; Prometheus sees a failed one until it is started again."""
         tracker = self._tracker(str(event.id), None)
         with self._lock:
             if tracker.run not in ("", str(event.runId)):  # Spark may tell of a restart before it tells of the end
@@ -174,7 +173,7 @@ class ProgressListener(StreamingQueryListener):
             for tracker in running:
                 batch, is_busy = tracker.batch, self._is_busy(tracker.query_id)
                 with self._lock:
-                    tracker.is_busy = is_busy and tracker.batch == batch  # it may have ended meanwhile
+                    tracker.is_busy = is_busy and tracker.batch == batch  # unless it has ended meanwhile
                     is_due = time.monotonic() >= self._due[tracker.query_id] and tracker.state == "running"
                 if is_due:
                     self._report(tracker)
@@ -184,7 +183,7 @@ class ProgressListener(StreamingQueryListener):
         try:
             query = None if session is None else session.streams.get(query_id)
             return query is not None and query.status["isTriggerActive"] and query.status["isDataAvailable"]
-        except Exception:  # noqa: BLE001 (it ends at this moment, or it is a query of another session)
+        except Exception:  # noqa: BLE001 (it is ending, or belongs to another session)
             return False
 
     def _report(self, tracker: ProgressTracker) -> None:
@@ -200,12 +199,12 @@ class ProgressListener(StreamingQueryListener):
             try:
                 if self._on_progress is not None:
                     self._on_progress(report)
-            except Exception:  # noqa: BLE001 (it is the user's, and monitoring ends no query)
-                _log.exception("on_progress of progress_listener has failed")
+            except Exception:  # noqa: BLE001 (user code must not end a query)
+                _log.exception("The callback on_progress of progress_listener failed")
 
 
 class _NewLines:
-    """Reads metric files that are new, of one query at a time."""
+    """Reads the new metric files of queries."""
 
     def __init__(self, files: MetricFiles) -> None:
         self._files = files
@@ -213,11 +212,11 @@ class _NewLines:
         self._has_warned = False
 
     def forget(self, query_id: str) -> None:
-        """Begin again with a query that has ended: when it is started, its last files say how far it was."""
+        """Forget an ended query: after a restart, its last files say how far it was."""
         self._read.pop(query_id, None)
 
     def of(self, query_id: str, batch: int) -> tuple[list[Line], list[Line]]:
-        """Return the lines from before the first micro-batch that is asked for, and those that are new until this one.
+        """Return the lines from before the first micro-batch asked for, and the new ones up to this micro-batch.
 
         A failure is logged once; the files are read with the next micro-batch.
         """

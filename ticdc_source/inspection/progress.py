@@ -1,6 +1,6 @@
-"""How far and how late a streaming query is: Spark's offsets and metrics lines → `StreamProgress`, for Prometheus too.
+"""Progress and lag of a streaming query: Spark's offsets and metrics lines → `StreamProgress`, for Prometheus too.
 
-docs/design/0016-progress.md says what each lag means, and why. Callers pass the time.
+docs/design/0016-progress.md explains each lag. Callers pass the time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ticdc_source.schema.tso import age, duration, seconds
 from ticdc_source.sources.stream_offsets import SNAPSHOT, offsets_of
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 
-# Of a metrics line, beside what is counted.
+# Members of a metrics line that are not counts.
 _MEMBERS = frozenset({
     "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"
 })  # fmt: skip
-# A micro-batch may be repeated after a restart, and no older one: so long its lines are remembered.
+# Lines of so many micro-batches are remembered: a restart repeats the last one, and none before it.
 _REMEMBERED = 2
 
 Kind: TypeAlias = Literal["counter", "gauge"]
@@ -35,11 +35,7 @@ Line: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A metric of Prometheus.
-
-    Attributes:
-        member: the member of `StreamProgress`, or of what else is reported, that it has.
-    """
+    """A Prometheus metric; `member` names the member of the report that it exports."""
 
     name: str
     kind: Kind
@@ -55,31 +51,30 @@ def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
 class StreamProgress:
     """The progress of a streaming query, for one table.
 
-    Numbers of rows, errors and DDL are totals since the listener first heard of the query. None means not known.
-    Without metric files only `rows`, `offset_lag` and, once the query has read everything, `commit_lag` are.
+    Numbers of rows, errors and DDL are totals since the listener first saw the query. None means unknown. Without
+    metric files, only `rows`, `offset_lag` and, once everything is read, `commit_lag` are known.
 
-    To add a number for Prometheus, add its field: a counter is a member of the metrics lines with the same name.
+    To add a Prometheus metric, add its field: a counter is a member of the metrics lines with the same name.
 
     Attributes:
         query: the name of the query, or its id if it has none.
         query_id: its id, the same after a restart.
-        table: the table; None if the query has several and the lines do not tell them apart, or if it is not known.
-        batch: the last micro-batch that has ended; None before the first.
+        table: the table; None if it is unknown, or the query has several that the lines do not tell apart.
+        batch: the last completed micro-batch; None before the first.
         at: the time of this report, in seconds since 1970.
         state: `running`, `ended`, or `failed` if it ended with an error.
-        rows: rows that were read.
-        offset_lag: records that are in Kafka and have not been read, as of the last micro-batch.
-        commit_lag: seconds by which the query is behind Kafka: it rises while more is left to read, and not otherwise.
-        watermark_lag: seconds since the resolved ts: every change up to it has been read.
+        offset_lag: records in Kafka that were not read, as of the last micro-batch.
+        commit_lag: seconds by which the query is behind Kafka: it rises only while something is left to read.
+        watermark_lag: seconds since `resolved_ts`.
         commit_ts: the largest commit-ts that was read.
-        resolved_ts: the smallest watermark of the topic partitions; every change up to it, itself included, was read.
+        resolved_ts: the smallest watermark of the topic partitions: every change up to and including it was read.
         decode_errors: records or events that could not be read.
         dropped: how many of these were dropped.
         destructive_ddl: DDL events that removed rows without delete events.
-        snapshot_ranges: how many ranges of the snapshot have been read, of all its tables (`snapshot=initial`); None
-            without one, and behind it.
-        snapshot_ranges_expected: about how many there are, by TiDB's statistics.
-        snapshot_left: about how many seconds the rest of the snapshot takes.
+        snapshot_ranges: ranges of the initial load (`snapshot=initial`) read so far, of all tables; None without one,
+            and when it is complete.
+        snapshot_ranges_expected: the estimated number of ranges, from TiDB's statistics.
+        snapshot_left: the estimated seconds until the initial load is complete.
     """
 
     query: str
@@ -93,41 +88,45 @@ class StreamProgress:
         metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: records in Kafka that have not been read")
     )
     commit_lag: float | None = field(
-        metadata=_exported("ticdc_commit_lag_seconds", "gauge", "age of the newest change read; 0 if all are read")
+        metadata=_exported(
+            "ticdc_commit_lag_seconds", "gauge", "age of the newest event read; without backlog, micro-batch duration"
+        )
     )
     watermark_lag: float | None = field(
-        metadata=_exported("ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts")
+        metadata=_exported(
+            "ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts, up to which every change was read"
+        )
     )
     commit_ts: int | None
     resolved_ts: int | None
     decode_errors: int | None = field(
         metadata=_exported("ticdc_decode_errors_total", "counter", "records or events that could not be read")
     )
-    dropped: int | None = field(
-        metadata=_exported("ticdc_dropped_total", "counter", "records or events that were dropped")
-    )
+    dropped: int | None = field(metadata=_exported("ticdc_dropped_total", "counter", "bad records or events dropped"))
     destructive_ddl: int | None = field(
-        metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without deletes")
+        metadata=_exported(
+            "ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without delete events"
+        )
     )
     snapshot_ranges: int | None = field(
         default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the initial load already read")
     )
     snapshot_ranges_expected: int | None = field(
         default=None,
-        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "estimated number of ranges of the initial load"),
+        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "estimated ranges of the initial load"),
     )
     snapshot_left: float | None = field(
         default=None,
-        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "estimated time until the initial load is complete"),
+        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "estimated remaining time of the initial load"),
     )
 
     @property
     def is_up(self) -> bool | None:
-        """Whether the query runs; None if it has ended as it should."""
+        """Whether the query runs; None after it ended without an error."""
         return None if self.state == "ended" else self.state == "running"
 
     def __str__(self) -> str:
-        """Return a line for a log: what is known, in plain units."""
+        """Return a log line with what is known."""
         lags = {"commit_lag": self.commit_lag, "watermark_lag": self.watermark_lag}
         counts = {name: getattr(self, name) for name in ("rows", "offset_lag", *_COUNTED)}
         texts = {name: f"{value:.1f}s" for name, value in lags.items() if value is not None}
@@ -154,8 +153,8 @@ class _Position:
     """How far a topic partition has been read.
 
     Attributes:
-        up_to_date_at: the last time when nothing was left to read, in seconds since 1970; None for never.
-        delay: how late the reader was when it last found nothing left, in seconds.
+        up_to_date_at: the last time nothing was left to read, in seconds since 1970; None if never.
+        delay: the reader's lag at that time, in seconds.
     """
 
     next_offset: int
@@ -168,7 +167,7 @@ class _Position:
         return max(0, self.end - self.next_offset)
 
     def note(self, as_of: float, now: float) -> None:
-        """Note at `now`, if nothing is left, that everything up to the time `as_of` has been read."""
+        """If nothing is left, note at `now` that everything up to the time `as_of` has been read."""
         if not self.left:
             self.up_to_date_at = max(as_of, self.up_to_date_at or as_of)
             self.delay = max(0.0, now - as_of)
@@ -176,12 +175,12 @@ class _Position:
 
 @dataclass(slots=True)
 class SnapshotPace:
-    """How fast a snapshot is read, since the first look at it."""
+    """The pace of a snapshot since the first look at it."""
 
     _first: tuple[float, int] | None = None
 
     def left_s(self, snapshot: SnapshotProgress, now: float) -> float | None:
-        """Return about how many seconds the rest takes; None if nothing was read since the first look."""
+        """Estimate the seconds left; None if nothing was read since the first look."""
         if self._first is None:
             self._first = now, snapshot.ranges
         since, before = self._first
@@ -190,7 +189,7 @@ class SnapshotPace:
 
 
 def snapshot_of(offset: object) -> SnapshotProgress | None:
-    """Return how far the snapshot of a stream is, from its offset; None if it has none, or is behind it."""
+    """Return the progress of a stream's snapshot from its offset; None without one, or if it is complete."""
     try:
         snapshot = SnapshotProgress.of_json(offset[SNAPSHOT]) if isinstance(offset, dict) else None
     except (CheckpointError, KeyError):
@@ -222,7 +221,7 @@ class ProgressTracker:
     """Follows one streaming query. The caller has the clock, and reads the metric files.
 
     Attributes:
-        run: which of its runs that is; empty if its start was not heard of.
+        run: the id of the current run; empty if its start was not seen.
     """
 
     def __init__(self, query_id: str, name: str | None, *, has_lines: bool) -> None:
@@ -251,9 +250,9 @@ class ProgressTracker:
         as_of: float,
         now: float,
     ) -> None:
-        """Add a micro-batch that has ended, and was planned at `as_of`: what came later is not known.
+        """Add a completed micro-batch, planned at `as_of`.
 
-        Of each source there are the end offset and the latest offset, as JSON; only Kafka's form counts.
+        Each source is its end offset and latest offset, as JSON; those not in Kafka's form are ignored.
         """
         self.batch, self.is_busy = batch, False
         self._input_rows += rows
@@ -267,7 +266,7 @@ class ProgressTracker:
             end, latest = _offset(end_text), _offsets(_offset(latest_text))
             self._snapshot = self._snapshot or snapshot_of(end)
             for partition, offset in _offsets(end).items():
-                # Before PySpark 4.2 Spark does not say where a topic ends; the planner does.
+                # Before PySpark 4.2 only the planner says where a topic ends.
                 ends[partition] = latest.get(partition, offset + behind.get(partition, 0))
                 offsets[partition] = min(offset, offsets.get(partition, offset))  # of two sources, the slower
         for partition, offset in offsets.items():
@@ -281,7 +280,7 @@ class ProgressTracker:
         self._seen = {what for what in self._seen if isinstance(what[0], int) and what[0] > batch - _REMEMBERED}
 
     def add_history(self, lines: Iterable[Line]) -> None:
-        """Add lines from before the query was followed: they say how far it was, and their rows do not count."""
+        """Add lines from before the query was followed: they tell its position, and their rows are not counted."""
         self._add(_complete(lines), counts=False)
 
     def idle(self, now: float) -> None:
@@ -306,7 +305,7 @@ class ProgressTracker:
             table.progress = table.progress.after(self.batch or 0, [], total)
 
     def _table(self, name: str | None) -> _Table:
-        """Return the table of a line: without a name it is the only one; lines of workers that saw no row have none."""
+        """Return the table of a line; lines of workers that saw no row have no name, and mean the only table."""
         if len(self._tables) == 1:
             (only,) = self._tables
             if name is None:
@@ -343,10 +342,10 @@ class ProgressTracker:
         )
 
     def _commit_lag(self, table: _Table, now: float) -> float | None:
-        """Return by how many seconds the query is behind Kafka: how old the newest it has read is, if more is left.
+        """Return how many seconds the query is behind Kafka, by its slowest partition; never negative.
 
-        Where nothing is left, it is the `delay`, so it does not grow while a topic is idle; but while the query is in a
-        micro-batch, such partitions count too. The one that is furthest behind counts. It is never negative.
+        While records are left, that is the age of the newest one read. If none are left, it is `delay`, which does not
+        grow while a topic is idle; during a micro-batch, these partitions count like the others.
         """
         lags = []
         for partition, position in self._partitions_of(table).items():
@@ -363,7 +362,7 @@ class ProgressTracker:
 
 
 def _complete(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines that have all members which are used here: another release may have written others."""
+    """Return the lines with all members used here: another release may have written the others."""
     members = _MEMBERS.union(("rows", *_COUNTED))
     return [line for line in lines if {*line.keys(), *line.get("events", ())} >= members]
 
@@ -385,18 +384,16 @@ def _offsets(offset: object) -> dict[TopicPartition, int]:
 class Registry(Protocol):
     """What registers collectors: a `prometheus_client.CollectorRegistry`."""
 
-    def register(self, collector: object, /) -> None:
-        """Ask the collector whenever Prometheus asks."""
+    def register(self, collector: object, /) -> None: ...
 
-    def unregister(self, collector: object, /) -> None:
-        """Ask it no more."""
+    def unregister(self, collector: object, /) -> None: ...
 
 
 _LABELS = ("query", "table")
 
 
 class ProgressCollector:
-    """What a Prometheus registry asks. Each report has the labels and the members of the metrics.
+    """The collector of a Prometheus registry. Each report has the labels and the members of the metrics.
 
     Raises:
         ImportError: `prometheus-client` is not installed.
@@ -413,7 +410,7 @@ class ProgressCollector:
         self._metrics = metrics
 
     def describe(self) -> Sequence[object]:
-        """Return nothing: the registry then does not ask for values when the collector is registered."""
+        """Return nothing, so that the registry asks for no values at registration."""
         return ()
 
     def collect(self) -> Iterator[object]:

@@ -1,4 +1,4 @@
-"""What an inspection and a diagnosis report, as data, and what a person should know of it.
+"""The reports of an inspection and a diagnosis, as data, and the findings in them.
 
 The classes are JSON with the same names: `Inspection.as_json`, `Diagnosis.as_json`.
 """
@@ -18,11 +18,7 @@ _LATE_S = 600.0  # TiCDC writes watermarks every second; a restart of it takes m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that a person should know before reading the topic.
-
-    Attributes:
-        code: what scripts look for. docs/guides/inspect.md has the codes.
-    """
+    """Something to know before reading the topic; docs/guides/inspect.md lists the codes."""
 
     code: str
     message: str
@@ -36,8 +32,8 @@ class PartitionReport:
     """A topic partition.
 
     Attributes:
-        start, end: the offset range that was asked for; by default all that Kafka has. `end` is exclusive.
-        first_commit_ts, last_commit_ts: the smallest and the largest of rows and DDL; None without any.
+        start, end: the requested offset range, by default all that Kafka has. `end` is exclusive.
+        first_commit_ts, last_commit_ts: the smallest and the largest of rows and DDL; None if there are none.
         watermark_lag_s: seconds behind this machine's clock.
     """
 
@@ -70,10 +66,10 @@ class TableReport:
     """A table, named as the option `tables` takes it.
 
     Attributes:
-        sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
-            0 if no key is known.
-        has_keys: whether each row that was read has the key, and none has had another one.
-        schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
+        sent_again: events with the kind, key and commit-ts of an earlier one, as after a restart of TiCDC; 0 if no key
+            is known.
+        has_keys: whether all rows read have the same key columns.
+        schema: the columns in Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.
     """
 
@@ -99,7 +95,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReport:
-    """A DDL event of a table or a database. Of the copies in several partitions, the lowest partition's counts."""
+    """A DDL event of a table or a database; of several copies, the one in the lowest partition."""
 
     commit_ts: int | None
     time: str | None
@@ -134,8 +130,8 @@ class ProtocolReport:
     """The messages of one protocol in a topic.
 
     Attributes:
-        by_ticdc: whether TiCDC wrote the messages, and not another program that the wire format comes from.
-        no_old_rows: the number of updates without their old rows, if none has it.
+        by_ticdc: whether TiCDC wrote the messages, not the program that the wire format comes from.
+        no_old_rows: the number of updates if none has its old row, else 0.
     """
 
     protocol: str
@@ -155,11 +151,11 @@ class TopicReport:
     """A topic.
 
     Attributes:
-        others: the tables that have rows and that the option `tables` leaves out.
+        others: tables with rows that the option `tables` leaves out.
         unknown: the number of records that no protocol recognizes.
-        bad: these records, and those that could not be taken out of their record batch.
-        watermark, watermark_time, watermark_lag_s: the smallest watermark of its partitions: every transaction up to it
-            is in the topic. None if a partition has none.
+        bad: these records, and those that could not be extracted from their record batch.
+        watermark, watermark_time, watermark_lag_s: the smallest watermark of its partitions, up to which the topic has
+            every transaction; None if a partition has none.
     """
 
     topic: str
@@ -175,7 +171,7 @@ class TopicReport:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What is in some topics. `whole` says whether all records of the ranges were read; options lack secrets."""
+    """The content of topics. `whole`: whether all records of the ranges were read. `options` has no secrets."""
 
     topics: list[TopicReport] = field(default_factory=list)
     scanned: int = 0
@@ -188,7 +184,7 @@ class Inspection:
 
 
 def findings_of(inspection: Inspection) -> list[Finding]:
-    """Return what the reports of topics show; single tables report for themselves."""
+    """Return the findings about topics; those about single tables come from their reports."""
     findings = [
         Finding(code=code, message=message, topic=topic.topic, table=table)
         for topic in inspection.topics
@@ -197,13 +193,13 @@ def findings_of(inspection: Inspection) -> list[Finding]:
     if not inspection.whole:
         message = (
             f"Only {inspection.scanned:,} records were read, from both ends: counts are not those of the whole topic, "
-            "and DDL in between is not known. Raise --max-records or --timeout to read more"
+            "and DDL in between is unknown. Raise --max-records or --timeout to read more"
         )
         findings.append(Finding(code="not-whole", message=message))
     return findings
 
 
-_Found = tuple[str, str, str | None]  # the code, the message, and the table that it is about, if it is about one
+_Found = tuple[str, str, str | None]  # code, message, and table if it concerns one
 
 
 def _of_topic(topic: TopicReport) -> Iterator[_Found]:
@@ -214,19 +210,19 @@ def _of_topic(topic: TopicReport) -> Iterator[_Found]:
     if len(topic.protocols) > 1:
         protocols = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
         message = (
-            f"{name} has messages of several protocols: {protocols}. A read takes one: give it with 'protocol', and "
-            "start behind the last message of the other (startingOffsets)"
+            f"{name} has messages of several protocols: {protocols}. A read takes one: set 'protocol', and "
+            "startingOffsets after the last message of the other"
         )
         yield "several-protocols", message, None
     yield from _of_bad(topic.bad)
     if topic.others and not any(messages.tables for messages in topic.protocols):
-        message = f"No row of {name} is of a table that 'tables' names; the tables there are: {', '.join(topic.others)}"
+        message = f"{name} has no row of a table in 'tables'; the tables there are: {', '.join(topic.others)}"
         yield "no-such-table", message, None
     if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
         behind = f"{duration(topic.watermark_lag_s)} behind this machine's clock"
         yield "late", f"The watermark of {name} is {behind}: is the changefeed running?", None
     if topic.unknown:
-        message = f"Records of {name} of no protocol that is read: {topic.unknown:,}. Does TiCDC write to this topic?"
+        message = f"Records of {name} in no supported protocol: {topic.unknown:,}. Does TiCDC write to this topic?"
         yield "unknown-protocol", message, None
     for messages in topic.protocols:
         yield from _of_protocol(name, messages)
@@ -245,7 +241,7 @@ def _mend_of_watermarks(messages: ProtocolReport) -> str:
         return "only TiCDC sends them"
     extended = any(setting.name == "enable-tidb-extension" and setting.value == "true" for setting in messages.settings)
     if need is None or messages.watermarks or (extended and need == "enable-tidb-extension=true"):
-        return "wait for the first ones, or look whether the changefeed is running"
+        return "wait for the first one, or check that the changefeed is running"
     return f"TiCDC sends them with {need}"
 
 
@@ -261,20 +257,19 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[_Found]:
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
-            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time stands in for "
-            f"it, and changes of one time have the order of the topic: by partition, then offset{adds}"
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time replaces it, "
+            f"and changes with the same time are ordered by partition, then offset{adds}"
         )
         yield "no-commit-ts", message, None
     large = settings.get("large-message-handle-option")
     if large in ("handle-key-only", "mixed"):
         message = (
-            f"Messages of {topic} that were too large have their key columns only: reads fail, unless "
-            "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
-            "loses nothing"
+            f"Large messages of {topic} have only their key columns, so reads fail: set onHandleKeyOnly=null to read "
+            "the other columns as NULL. TiCDC's large-message-handle-option=claim-check would lose nothing"
         )
         yield "handle-key-only", message, None
     if large in ("claim-check", "mixed"):
-        message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
+        message = f"Large messages of {topic} are in claim-check storage: set claimCheckLocation"
         yield "claim-check", message, None
     need = PROTOCOLS[messages.protocol].facts.old_rows_need
     if messages.no_old_rows and messages.by_ticdc:
@@ -283,22 +278,22 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[_Found]:
     for event in messages.ddl:
         if event.removes_rows:
             message = (
-                f"{event.kind} of {event.table} at {event.time} removed rows, and no delete events tell which "
-                f"(onDestructiveDDL): {event.query[:200]}"
+                f"{event.kind} of {event.table} at {event.time} removed rows without delete events (onDestructiveDDL): "
+                f"{event.query[:200]}"
             )
             yield "destructive-ddl", message, event.table
     for table in messages.tables:
         if table.columns and not table.keys:
             message = (
-                f"The messages of {table.table} name no key: changes cannot be merged by key. If it has a unique key "
-                "of NOT NULL columns, set tableDDL to its SHOW CREATE TABLE; otherwise give the table a primary key, "
-                "or append its changes to a log"
+                f"The messages of {table.table} name no key: changes cannot be merged by key. If the table has a "
+                "unique key of NOT NULL columns, set tableDDL to its SHOW CREATE TABLE; otherwise add a primary key, "
+                "or append the changes to a log"
             )
             yield "no-key", message, table.table
 
 
 class Outcome(NamedTuple):
-    """What a step has found: `ok`, `warning`, `failed` or `skipped`, and what to do about it if there is something."""
+    """The result of a step: `ok`, `warning`, `failed` or `skipped`, and what to do about it."""
 
     result: str
     message: str
@@ -307,7 +302,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A step, and what was looked at, such as a server; empty if the step says it."""
+    """A step and its subject, such as a server; empty if the step says it."""
 
     step: str
     subject: str
@@ -319,7 +314,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """All steps."""
+    """The steps that were taken."""
 
     checks: list[Check] = field(default_factory=list)
 

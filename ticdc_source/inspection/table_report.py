@@ -1,8 +1,8 @@
-"""The row events of a table → what an inspection reports of it, and what messages prove about the changefeed.
+"""The row events of a table → its report, and the changefeed settings that messages prove.
 
-A setting is shown only if messages prove it, and only if a finding or the options of a read depend on it. No message
-names the time zone of TiCDC's server (docs/wire.md, item 21). But a column that holds the time of the change, such as
-`updated_at`, lies just before the commit time in the right zone, and whole quarters of an hour beside it in another.
+A setting is shown only if messages prove it, and a finding or the options of a read depend on it. No message names the
+time zone of TiCDC's server (docs/wire.md, item 21). But a column with the time of the change, such as `updated_at`, is
+just before the commit time in the right zone, and off by whole quarters of an hour in any other.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
 _ENDS = 50  # chunks from each end whose rows are described
-# Columns beside those of the table, by names that no table of MySQL has: they end in a space.
+# Extra columns, whose names no MySQL table can have: they end in a space.
 _CHANGE_TYPE, _PARTITION, _COMMIT_TS = "change_type ", "partition ", "commit_ts "
 _EVERY_OPERATION = frozenset({"insert", "update", "delete"})
 _QUARTER_S = 900
-_NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
+_NEAR_S = 120.0  # the most between writing a row and its commit, and between clocks
 _LEAST = 3  # rows, with as many commit times
 _LEAST_PART = 0.5  # of the rows
 # UTC offsets of time zones, in quarters of an hour. Others are times that are planned: an expiry in 15 minutes.
@@ -93,13 +93,13 @@ class Evidence:
             self._plain += extended is False
 
     def by_ticdc(self, watermarks: int) -> bool:
-        """Whether TiCDC wrote the messages, of which so many are watermarks."""
+        """Whether TiCDC wrote the messages; `watermarks` is how many of them are watermarks."""
         if self.facts.commit_ts_needs is None or watermarks or self._extended or self._plain:
             return True
         return self.placed < self.rows or not self.rows
 
     def no_commit_ts(self) -> int:
-        """Return how many row messages lack a commit-ts, without deletes that no setting gives one."""
+        """Return how many row messages lack a commit-ts, except deletes that no setting gives one."""
         return self._plain if self.facts.lacks_commit_ts else self.placed
 
     def no_old_rows(self) -> int:
@@ -127,18 +127,18 @@ class Evidence:
 
 
 def _value(counts: Mapping[str, int]) -> str:
-    """Return the only value that messages prove, given how many prove each; `mixed` if they prove several."""
+    """Return the value that messages prove, given the number of messages for each; `mixed` if there are several."""
     proved = [value for value, count in counts.items() if count]
     return proved[0] if len(proved) == 1 else "mixed"
 
 
 class InspectedTable(NamedTuple):
-    """What was found of a table.
+    """The report of a table, and what its topic's report needs.
 
     Attributes:
         commits: the smallest and the largest commit-ts of each topic partition.
         failed: the events that cannot be read; their errors have the addresses.
-        is_in_zone: whether a TIMESTAMP column lies beside the commit times without a shift.
+        is_in_zone: whether a TIMESTAMP column is near the commit times without a shift.
     """
 
     report: TableReport
@@ -201,7 +201,7 @@ def _commits(rows: pa.Table) -> dict[int, tuple[int, int]]:
 
 
 def _keyed(rows: pa.Table, keys: Sequence[str]) -> pa.Table | None:
-    """Return the rows that have a key; None if the table has none, or one whose values cannot be compared."""
+    """Return the rows that have a key; None if the table has none, or its values cannot be compared."""
     if not keys or not set(keys) <= set(rows.column_names):  # a part of a key identifies no row
         return None
     if any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):
@@ -212,18 +212,18 @@ def _keyed(rows: pa.Table, keys: Sequence[str]) -> pa.Table | None:
 
 
 def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
-    """Return how many changes have the kind, key and commit-ts of another one before them."""
+    """Return how many changes repeat the kind, key and commit-ts of an earlier one."""
     return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *keys]).aggregate([]).num_rows)
 
 
 class _Load(NamedTuple):
-    """What load() would give.
+    """What load() would return.
 
     Attributes:
         described: the versions of the table, merged; None if no row can be read.
-        schema: the read schema; None if it would refuse the table.
-        refused: why.
-        one_key: whether no version of the table has another key.
+        schema: the read schema; None if load() would refuse the table.
+        refused: why it would.
+        one_key: whether all versions of the table have the same key.
     """
 
     described: TableSchema | None = None
@@ -277,14 +277,14 @@ def _uncertain_types(report: TableReport, sample: Sample) -> list[Finding]:
     unread = " DDL events in the topic were not all read, so types from DDL are not used." if not sample.whole else ""
     message = (
         f"The messages do not fully say the types of {', '.join(columns)} (precision, length or labels), or say "
-        f"several.{unread} To give them, set tableDDL to what SHOW CREATE TABLE {report.table} prints. To keep the "
-        "types that are shown, set schemaHints"
+        f"several.{unread} Set tableDDL to what SHOW CREATE TABLE {report.table} prints; or, to keep the types shown, "
+        "set schemaHints"
     )
     return [Finding(code="types-uncertain", message=message, table=report.table, columns=columns)]
 
 
 def _plan(schema: pa.Schema | None, options: Options) -> Plan:
-    """Return the plan that load() would make, except that it leaves out columns that the schema lacks."""
+    """Return the plan of load(), except that columns the schema lacks are ignored."""
     context = None if schema is None else context_of_schema(schema, options)
     if context is None:
         return Plan(())
@@ -296,7 +296,7 @@ def _decoded(
 ) -> tuple[pa.Table, list[Corrupt]]:
     """Return the row images of all events with partition and commit-ts, and the events that cannot be read.
 
-    Images of messages that do not fit the plan have no columns, so NULLs.
+    Images of messages that do not fit the plan have only NULLs.
     """
     decoder, learned = sample.decoder, Learned(native=plan.native_path, definitions=sample.definitions)
     tables, failed = [], []
@@ -322,7 +322,7 @@ def _decoded(
 
 
 def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[Finding], bool]:
-    """Say which TIMESTAMP columns differ from the commit times like time zones, and whether one does not differ."""
+    """Report TIMESTAMP columns that differ from commit times by a zone's offset; return whether one does not."""
     new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
     commit_ms = physical_ms_each(new[_COMMIT_TS])
     shifts: dict[str, list[str]] = {}
@@ -344,10 +344,9 @@ def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[F
 
 
 def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> str | None:
-    """Return the UTC offset in which the values of a column lie beside the commit times; None if most do in none.
+    """Return the UTC offset that puts most values near their commit times; "" for `time_zone`'s own, None for none.
 
-    The values were read in `time_zone`, for whose own offset it returns an empty text; `commit_ms` is the commit time
-    of each, in milliseconds since the epoch.
+    The values were read in `time_zone`; `commit_ms` has their commit times, in milliseconds since the epoch.
     """
     pairs = [
         (value / 1e6, commit / 1e3)

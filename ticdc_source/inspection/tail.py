@@ -101,7 +101,7 @@ class Tail(AbstractContextManager["Tail"]):
         if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
             return
         self._has_said_what_is_absent = True
-        warn(f"{wanted.without_row(self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
+        warn(f"{wanted.without_row(self._described, counted(self.scanned, 'record'))} (--from sets where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()

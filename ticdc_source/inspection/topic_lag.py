@@ -1,4 +1,4 @@
-"""How late topics are, and how far behind them a reader is (`ticdc-source lag`)."""
+"""The lag of topics, and of a reader behind them (`ticdc-source lag`)."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from ticdc_source.sources.stream_offsets import OffsetJSON, offsets_of
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 
 _FIRST_WINDOW = 64  # offsets to read first, from the end
-_ENOUGH = 4096  # records that are read back for a larger watermark than the one that was found
-_MOST = 50_000  # records that are read back for the first commit-ts, or the first watermark
+_ENOUGH = 4096  # records to read back for a watermark larger than the one found
+_MOST = 50_000  # records to read back for the first commit-ts or watermark
 _LAST_EVENTS = 16  # of each table in a chunk: commit-ts rise, nearly always
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionLag:
-    """A topic partition. Of times, None means that nothing near the end of the topic partition tells.
+    """A topic partition. Times are None if no record near the end of the topic partition tells them.
 
     Attributes:
         start, end: the offsets that Kafka has; `end` is exclusive.
         last_commit_ts: the largest commit-ts of rows and DDL near the end.
-        age_s: seconds since then. It rises while nothing is changed.
+        age_s: seconds since `last_commit_ts`. It rises while nothing is changed.
         watermark: the largest one near the end.
-        watermark_lag_s: seconds since then: how late TiCDC is.
-        position: the offset from which the reader will go on; None if it has none here.
-        behind: how many offsets it still has to read.
+        watermark_lag_s: seconds since `watermark`: how late TiCDC is.
+        position: the next offset of the reader; None if it has none here.
+        behind: how many offsets the reader still has to read.
         lost: how many of these are gone.
-        read_commit_ts: the largest commit-ts or watermark of what it has read last.
-        commit_lag_s: seconds since the first event that it has not read was committed; 0 if it has read all.
+        read_commit_ts: the largest commit-ts or watermark among the last events read.
+        commit_lag_s: seconds since the commit of the first unread event; 0 if all are read.
     """
 
     topic: str
@@ -72,14 +72,14 @@ class PartitionLag:
 
     @property
     def late_s(self) -> float | None:
-        """The largest of the lags that mean something is late. An age does so only where nothing else tells."""
+        """The larger of watermark lag and commit lag; the age if both are unknown."""
         lags = [lag for lag in (self.watermark_lag_s, self.commit_lag_s) if lag is not None]
         return max(lags, default=self.age_s)
 
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotLag:
-    """How far the snapshot of a stream is; `left_s` is about how long the rest takes, None in the first look."""
+    """Progress of a stream's snapshot; `left_s` is the estimated time left, None in the first look."""
 
     tso: int
     ranges: int
@@ -93,10 +93,9 @@ class LagReport:
     """One look.
 
     Attributes:
-        other_protocol: why the first message cannot be read that looks like another protocol, which it names; None if
-            there is none.
-        no_position: why no topic partition has a position of the reader that was asked for; None if one has.
-        snapshot: how far the snapshot is with which the stream began; None without one, and behind it.
+        other_protocol: the error of the first message that looks like another protocol; None if there is none.
+        no_position: why the reader has no position in any topic partition; None if it has one.
+        snapshot: progress of the snapshot that the stream began with; None without one, and when it is complete.
     """
 
     time: str
@@ -108,7 +107,7 @@ class LagReport:
 
     @property
     def late_s(self) -> float | None:
-        """The largest lag of all topic partitions; None if nothing tells."""
+        """The largest lag of all topic partitions; None if unknown."""
         return max((each.late_s for each in self.partitions if each.late_s is not None), default=None)
 
     def as_json(self) -> dict[str, object]:
@@ -126,12 +125,12 @@ class _Newest:
 
 
 class LagWatch(AbstractContextManager["LagWatch"]):
-    """Looks at topics again and again, on the same connections. After the first look, only new records are read.
+    """Looks at topics repeatedly, on the same connections. Later looks read only new records.
 
     Args:
-        checkpoint: the `checkpointLocation` of a stream, whose offsets are compared with the ends of the topics.
-        group: instead of it, a consumer group that commits its offsets, such as a stream with `commitGroupOffsets`.
-        now: the clock that lags refer to, in seconds since the epoch.
+        checkpoint: the `checkpointLocation` of a stream, to show its lag.
+        group: instead, a consumer group that commits its offsets, as streams do with `commitGroupOffsets`.
+        now: the clock for lags, in seconds since the epoch.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         Raises:
             TiCDCSourceError: the brokers do not answer, or refuse; or the checkpoint cannot be read.
         """
-        positions, snapshot = self._positions()  # first: what arrives meanwhile is behind, and never before
+        positions, snapshot = self._positions()  # first: what arrives meanwhile counts as unread
         ranges = self._cluster.everything()
         if self._decoder is None and (protocol := find_protocol(ranges, self._fetcher.fetch, self._options)):
             self._decoder = decoder_of(protocol, self._options, reads_files=False)
@@ -211,7 +210,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         """Say why the reader has no position in any partition of the topics; None if there is no reader."""
         if self._group is not None:
             return (
-                f"The consumer group '{self._group}' has committed no offset of {', '.join(topics)}: is that its name? "
+                f"The consumer group '{self._group}' has committed no offset of {', '.join(topics)}: check its name. "
                 "A stream commits its offsets only with commitGroupOffsets=true"
             )
         if self._checkpoint is not None:
@@ -219,7 +218,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         return None
 
     def _newest(self, offset_range: OffsetRange, looks: dict[TopicPartition, tuple[int, _Newest]]) -> _Newest:
-        """Return the newest of a range. `looks` has up to which offset earlier looks came, and what they found."""
+        """Return the newest events of a range. `looks` has where earlier looks ended, and what they found."""
         decoder, read = self._decoder, _Newest()
         if decoder is None:
             return read
@@ -256,7 +255,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         lag.commit_lag_s = self._unread_for(offset_range._replace(start=next_), now)
 
     def _unread_for(self, unread: OffsetRange, now: float) -> float | None:
-        """Return how many seconds ago the first of some events was committed; 0 without any."""
+        """Return how many seconds ago the first unread event was committed; 0 without any."""
         if self._decoder is None or not unread.size:
             return 0.0
         first = unread._replace(end=min(unread.end, unread.start + _FIRST_WINDOW))
@@ -271,7 +270,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
 
 
 def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
-    """Return commit-ts and watermarks of a chunk, the smallest among them."""
+    """Return commit-ts and watermarks of a chunk, including the smallest."""
     commits: list[int | None] = []
     for split in splits_of(decoder, chunk):
         commits += [mark.ts for mark in split.watermarks]
@@ -282,7 +281,7 @@ def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
 
 
 def _of_other_protocol(split: Split, chunk: Chunk, decoder: Decoder) -> str | None:
-    """Return the error of the first bad record that looks like one of another protocol; None if none does."""
+    """Return the error of the first bad record that looks like another protocol; None if there is none."""
     likely = ((each, with_likely_protocol(each, chunk, decoder)) for each in split.corrupt)
     return next((str(named.error) for each, named in likely if named is not each), None)
 
@@ -303,12 +302,14 @@ def _largest(*numbers: int | None) -> int | None:
 def committed_in_checkpoint(location: str, topics: Collection[str]) -> OffsetJSON:
     """Return the offset up to which a stream has written its output; empty before its first micro-batch.
 
-    It is that of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog): a
-    micro-batch without its file in `commits` may have to be repeated. The location is a path, or a URI that pyarrow
-    knows. Sources of the same stream that read none of the topics are left out.
+    It is that of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog), as other
+    micro-batches may be repeated. Sources of the stream without any of the topics are ignored.
+
+    Args:
+        location: a path, or a URI that pyarrow knows.
 
     Raises:
-        CheckpointError: it cannot be read, it is no checkpoint, or no source of it reads one of the topics.
+        CheckpointError: it cannot be read, is not a checkpoint, or no source of it reads one of the topics.
     """
     try:
         system, folder = _opened(location)
@@ -336,11 +337,11 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
             if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
         )
         meant = ", ".join(f"{redacted(location).rstrip('/')}/{name}" for name in inner)
-        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
+        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give the stream's" if inner else ""
         if system.get_file_info(folder).type == fs.FileType.NotFound:
             msg = "there is no such folder"
         else:
-            msg = f"it has no folder 'offsets', as the checkpointLocation of a stream has{hint}"
+            msg = f"it has no folder 'offsets', so it is not a stream's checkpointLocation{hint}"
         raise ValueError(msg)
     return system, folder.rstrip("/")
 
@@ -361,7 +362,7 @@ def _sources(lines: list[str]) -> Iterator[OffsetJSON]:
         try:
             offset = loads(line)
             offsets_of(offset)
-        # "-": the source has no offset yet; or it is another kind of source
+        # "-" (no offset yet), or another kind of source
         except (ValueError, CheckpointError):
             continue
         yield offset

@@ -1,1 +1,1 @@
-"""Kernels turn a column of cells into an Arrow array; each protocol has a table of its encodings."""
+"""Kernels turn a column of encoded values into an Arrow array; each protocol has a table of its encodings."""

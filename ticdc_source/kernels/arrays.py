@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 
 class Spans(NamedTuple):
-    """Where some values lie in the bytes that a fetch brought.
+    """Where values lie in the bytes of a fetch.
 
     Attributes:
-        bounds: two int32 for each value, its start and its exclusive end in `data`. They never fall.
+        bounds: two int32 for each value, its start and its exclusive end in `data`; they never decrease.
         nbytes: the number of bytes of all values.
     """
 
@@ -24,7 +24,7 @@ class Spans(NamedTuple):
 
 
 class Binaries(Sequence[bytes]):
-    """A sequence of bytes that lie in larger bytes. Python objects are made at the first look at more than one."""
+    """Values that are slices of larger bytes. Python objects are made when more than one value is first used."""
 
     __slots__ = ("_array", "_list", "spans")
 
@@ -45,7 +45,7 @@ class Binaries(Sequence[bytes]):
 
     @property
     def array(self) -> pa.BinaryArray:
-        """The values as an array. They are copied, once."""
+        """The values as an array, copied once."""
         if self._array is None:
             data, bounds, _ = self.spans
             count = len(self)
@@ -60,7 +60,7 @@ class Binaries(Sequence[bytes]):
         return self.spans.nbytes
 
     def as_list(self) -> list[bytes]:
-        """Return all values as a list, which is made once: do not change it."""
+        """Return all values as a shared list: do not change it."""
         if self._list is None:
             data = self.spans.data
             bounds = iter(self.spans.bounds)
@@ -103,7 +103,7 @@ class Binaries(Sequence[bytes]):
 
 
 # Arrays that are alike in every chunk are made once and then sliced: a slice costs less than any kernel. These are the
-# lengths of the shortest and the longest array that is kept.
+# shortest and the longest length to keep.
 _LEAST, _MOST = 1 << 13, 1 << 16
 
 
@@ -124,7 +124,7 @@ def consecutive(first: int, count: int) -> pa.Array:
 
 
 def as_indices(values: Sequence[int]) -> pa.Array:
-    """Make an array of int32; a range from 0 costs nothing."""
+    """Return int32 indexes; a range from 0 is not copied."""
     return row_indices(len(values)) if values == range(len(values)) else pa.array(values, pa.int32())
 
 
@@ -134,7 +134,7 @@ def are_all(order: pa.Array, count: int) -> bool:
 
 
 def taken(values: pa.Array, order: pa.Array) -> pa.Array:
-    """Like `values.take(order)`; free if `order` (int32) has all row indexes in order."""
+    """Like `values.take(order)`, without a copy if `order` (int32) has all row indexes in order."""
     if are_all(order, len(values)):
         return values
     return pa.nulls(len(order), values.type) if values.null_count == len(values) else values.take(order)

@@ -1,8 +1,8 @@
 """The one writer of JSON: for `outputFormat=event` and for rescued columns.
 
 Integers, decimals, floats and bits are numbers with all digits. Binary is base64. Dates and times are MySQL's text,
-TIMESTAMP in UTC. ENUM and SET are labels if these are known, otherwise numbers. All other types are MySQL's text. A
-value without a known type stays the JSON that it is.
+TIMESTAMP in UTC. ENUM and SET are labels if known, otherwise numbers. All other types are MySQL's text. A value of an
+unknown type is kept as the JSON it is.
 
 `json_writer` raises on a value that does not fit its type. `rescue_writer` never raises: it keeps what the message has.
 """
@@ -35,19 +35,19 @@ def member_name(name: str) -> str:
 
 
 def json_object(members: Iterable[str]) -> str:
-    """Join members that are JSON already: `member_name` and value."""
+    """Join members that are JSON already (`member_name` and value)."""
     return "{" + ",".join(members) + "}"
 
 
 def base64_object(data: bytes) -> str:
-    """Return `{"base64": "…"}`, for bytes that should have been text: it cannot be taken for a text."""
+    """Return `{"base64": "…"}` for bytes that should have been text."""
     return json_object([member_name("base64") + _base64(data)])
 
 
 def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
-    """Make the writer for a column of `type_`, written as `wire`; `wire` is None if the type is not known.
+    """Make the writer for a column of `type_`, written as `wire` (None if the type is unknown).
 
-    The writer raises what the kernels raise on a value that does not fit.
+    The writer raises what kernels raise on values that do not fit.
     """
     if wire is None:
         return _untyped(settings)
@@ -57,8 +57,8 @@ def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSO
 def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
     """Make the writer for the rescued column, which never raises.
 
-    It writes what `json_writer` writes, but text that is not UTF-8 as `{"base64": "…"}`, and a value that does not fit
-    the type as the message has it.
+    It writes what `json_writer` writes, except text that is not UTF-8 (`{"base64": "…"}`) and values that do not fit
+    their type (as the message has them).
     """
     if wire is None:
         return lambda cells: [_as_it_is(cell) for cell in cells]
@@ -70,7 +70,7 @@ def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> J
     def write_any(cells: Cells) -> list[str]:
         try:
             return write(cells)
-        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage: the value is kept as it is)
+        except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage; the value is kept as it is)
             if len(cells) > 1:
                 return [text for cell in cells for text in write_any([cell])]
             return [_as_it_is(cell) for cell in cells]
@@ -95,7 +95,7 @@ def _binaries(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
 
 
 def _members(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
-    """Write ENUM and SET: labels if they are on the wire or known, otherwise numbers, also beyond the known labels."""
+    """Write ENUM and SET: labels if sent or known, otherwise numbers; numbers beyond the known labels, too."""
     if wire.labels:
         return _texts(wire, type_, settings)
     numbers = _numbers(wire, replace(type_, labels=None), settings)
@@ -180,7 +180,7 @@ def _as_it_is(value: Cell) -> str:
     try:
         text = json_text(value)
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate: a byte that is not UTF-8 (PEP 383), or one that JSON escaped
+    except UnicodeEncodeError:  # a lone surrogate: a byte that is not UTF-8 (PEP 383), or a JSON escape
         if isinstance(value, str):
             return base64_object(value.encode(errors="surrogateescape" if _are_bytes(value) else "surrogatepass"))
         return json.dumps(value)

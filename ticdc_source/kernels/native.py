@@ -1,4 +1,4 @@
-"""The extension module `_native` beside this one. Nothing else imports it: without it, all reads work.
+"""The optional extension module `_native` beside this one, which nothing else imports.
 
 `make native` builds it in a clone, and so does `pip install .` where there is cargo. Without it, the general path gives
 the same rows.
@@ -25,14 +25,14 @@ _HOW = (
     "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir .`"
 )
 
-_PROJECT = Path(__file__).parents[2]  # a clone; nothing of Rust stands beside an installed package
+_PROJECT = Path(__file__).parents[2]  # a clone; an installed package has no Rust files beside it
 
 
 def _load() -> tuple[ModuleType | None, str | None]:
     """Return the module, or why it cannot be loaded."""
     try:
         import ticdc_source.kernels._native as module  # noqa: PLC0415 (it may be absent)
-    except ImportError as error:  # it was not built, or this system cannot load it: an older glibc, say
+    except ImportError as error:  # not built, or this system cannot load it (an older glibc)
         return None, str(error)
     if not _is_of(_PROJECT, getattr(module, "CONTRACT", {})):
         return None, f"{module.__file__} was built from other sources: run `make native`, or install the package again"
@@ -40,7 +40,7 @@ def _load() -> tuple[ModuleType | None, str | None]:
 
 
 def _is_of(project: Path, checksums: Mapping[str, int]) -> bool:
-    """Whether the files of the contract that are there have these CRC-32 checksums, by path in the project."""
+    """Whether the existing contract files have these CRC-32 checksums, by path in the project."""
     for path, checksum in checksums.items():
         file = project / path
         if file.is_file() and crc32(file.read_bytes()) != checksum:
@@ -58,21 +58,21 @@ def messages_of(messages: Sequence[bytes]) -> Messages:
 
 
 def numbers_of(arrow: pa.DataType, written: bytes | memoryview) -> pa.Array:
-    """Wrap numbers in native byte order as an array."""
+    """Wrap numbers in native byte order as an array, without a copy."""
     buffer = pa.py_buffer(written)
     return pa.Array.from_buffers(arrow, buffer.size * 8 // arrow.bit_width, [None, buffer])
 
 
 def why_general(native_code: str) -> str | None:
-    """Return why this process does not take the native path, given the option `nativeCode`; None if it does."""
+    """Return why this process does not take the native path; None if it does."""
     return "nativeCode=off" if native_code == "off" else _missing
 
 
 def refuse_missing(native_code: str) -> None:
-    """Raise an OptionError if `nativeCode` requires the native path and it is not there."""
+    """Raise an OptionError if `nativeCode` requires the native path and it is missing."""
     if native_code == "require" and native is None:
         raise OptionError(
-            f"nativeCode=require, and {sys.executable} on {platform.node()} has no native path: {_missing}. "
+            f"nativeCode=require, but {sys.executable} on {platform.node()} has no native path: {_missing}. "
             f"Set nativeCode=auto, or {_HOW}"
         )
 
@@ -87,6 +87,6 @@ def warn_of_missing(native_code: str) -> None:
 @cache
 def _warn() -> None:
     warn(
-        f"Reads take the general path, which gives the same rows and takes more CPU time: {_missing}. For the native "
+        f"Reads take the general path, which returns the same rows but takes more CPU time: {_missing}. For the native "
         f"path, {_HOW}. nativeCode=off hides this warning"
     )

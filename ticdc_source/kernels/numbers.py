@@ -28,11 +28,11 @@ from ticdc_source.kernels.wire import (
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
 _2_63, _2_64 = 1 << 63, 1 << 64
-_SINGLE_DIGITS = range(6, 10)  # so many significant digits identify a 32-bit float
+_SINGLE_DIGITS = range(6, 10)  # significant digits that identify a 32-bit float
 
 
 def require(cells: Cells, *types: type) -> Sequence[Any]:
-    """Return the cells if each is None or of one of these types. Arrow would cut 1.5 to 1 and read "x" as bytes.
+    """Check that each cell is None or of one of these types. Arrow would cut 1.5 to 1 and read "x" as bytes.
 
     Raises:
         TypeError: a cell is of another type.
@@ -86,7 +86,7 @@ def text_cells(cells: Cells) -> pa.Array:
     if isinstance(cells, pa.StringArray):
         return cells
     try:
-        return pa.array(cells, pa.string())  # Arrow takes bytes too, which JSON has not, and refuses all else
+        return pa.array(cells, pa.string())  # Arrow also takes bytes, which JSON lacks, and refuses all else
     except pa.ArrowException:
         require(cells, str)
         raise
@@ -98,14 +98,14 @@ def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
             return cells.cast(pa.string())
-        numbers = require(cells, int, float, str, Decimal)  # not doubles in an array: 1 and 1.0 have different texts
+        numbers = require(cells, int, float, str, Decimal)  # no arrays of doubles: 1 and 1.0 have different texts
         return pa.array([None if number is None else _plain(number) for number in numbers], pa.string())
 
     return cast
 
 
 def shortest_single(number: float) -> str:
-    """Return the shortest text of a number that is a 32-bit float."""
+    """Return the shortest text that identifies a 32-bit float."""
     for digits in _SINGLE_DIGITS:
         text = f"{number:.{digits}g}"
         if struct.unpack("f", struct.pack("f", float(text)))[0] == number:
@@ -160,10 +160,10 @@ def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 
 def _double(number: float | Decimal) -> float:
-    """Convert to a double. An integer that is not the shortest text of a double would lose digits."""
+    """Convert to a double; refuse an integer that is not a double's shortest text, as it would lose digits."""
     double = float(number)
     if isinstance(number, int) and abs(number) > 1 << 53 and Decimal(repr(double)) != number:
-        raise ValueError("an integer of which a double loses digits")
+        raise ValueError("an integer that a double cannot hold exactly")
     return double
 
 
@@ -172,7 +172,7 @@ def _float_texts(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 
 def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
-    """Make bit(1) a boolean, and longer ones a signed integer of 64 bits (bit 63 in two's complement)."""
+    """Return bit(1) as booleans, longer bits as signed 64-bit integers (two's complement)."""
     if type_.length == 1:
         if not set(numbers) <= {0, 1, None}:
             raise ValueError("more than one bit in a BIT(1)")

@@ -61,12 +61,7 @@ def base64_bytes(cell: str | bytes) -> bytes:
 
 
 def binary_wire(decode: Callable[[str], bytes], cast: Cast | None = None) -> Wire:
-    """Make the wire form of bytes in text.
-
-    Args:
-        decode: returns the bytes of one text, or raises ValueError.
-        cast: the native cast that equals it.
-    """
+    """Make the wire form of bytes in text: `decode` raises ValueError, and `cast` is its native equivalent."""
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
         return lambda cells: pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
@@ -119,7 +114,7 @@ def _set_labels(labels: tuple[str, ...], mask: int) -> str:
 
 
 def _members(read: Callable[[pa.DataType], Kernel], label: Callable[[tuple[str, ...], int], str]) -> Maker:
-    """Read ENUM or SET from numbers: labels if they are known, otherwise the number."""
+    """Read ENUM or SET from numbers: as labels if known, otherwise as the number."""
 
     def make(type_: ColumnType, _settings: Settings) -> Kernel:
         labels = type_.labels
@@ -157,12 +152,12 @@ def _member_wires(
 def _labels(type_: ColumnType, settings: Settings) -> Kernel:
     """Read the labels of ENUM and SET."""
     if type_.labels is None:
-        raise SchemaError(f"{type_} comes as text, and its labels are not known: it can be read as string")
+        raise SchemaError(f"{type_} comes as text, and its labels are unknown: it can be read as string")
     return _texts(type_, settings)
 
 
 def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Turn an ENUM's label into its index, and a SET's labels into the mask; the labels must be known."""
+    """Turn ENUM labels into indexes and SET labels into masks; the type must have labels."""
     indices = {label: index for index, label in enumerate(type_.labels or ())}
 
     def number(cell: str) -> int:
@@ -178,7 +173,7 @@ def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _no_member(label: str) -> int:
-    """Return 0 for the empty text: MySQL writes it for a value that was invalid."""
+    """Return 0 for the empty text, which MySQL writes for an invalid value."""
     if label:
         raise ValueError(f"{label!r} is not among the labels")
     return 0
@@ -194,7 +189,7 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         array = pa.array([None if c is None else parse(c) for c in require(cells, str)], FLOATS)
         if not pc.all(pc.is_finite(array.values), min_count=0).as_py():
-            raise ValueError("a number that a float does not hold")
+            raise ValueError("a number that a float cannot hold")
         return array
 
     return cast

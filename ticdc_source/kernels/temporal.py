@@ -25,7 +25,7 @@ _FIRST_DAY = {
 
 
 def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
-    """Read dates and datetimes; zero and invalid ones, which Arrow refuses, follow `zeroDate`."""
+    """Read dates and datetimes; zero and invalid ones are handled as `zeroDate` says."""
     first_day = _FIRST_DAY[arrow]
 
     def cast(cells: Cells) -> pa.Array:
@@ -34,7 +34,7 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
             array = text.cast(arrow)
         except pa.ArrowInvalid:
             array = None
-        # Arrow knows the year 0, and Spark and Python do not.
+        # Arrow has a year 0, Spark and Python do not.
         if array is None or pc.less(pc.min(array), first_day).as_py():
             real = pa.array([_real_date(cell, settings) for cell in text.to_pylist()], pa.string())
             return real.cast(arrow)
@@ -54,7 +54,7 @@ def _real_date(cell: str | None, settings: Settings) -> str | None:
     except ValueError:
         if settings.zero_date == "fail":
             raise ValueError(
-                "a zero or invalid date; zeroDate=null reads it as NULL, a schemaHint of string keeps its text"
+                "a zero or invalid date: set zeroDate=null to read NULL, or a schemaHint of string to keep its text"
             ) from None
         return None
     return cell
@@ -63,7 +63,7 @@ def _real_date(cell: str | None, settings: Settings) -> str | None:
 def _timestamps_of_text(_type: ColumnType, settings: Settings) -> Kernel:
     """Read wall-clock texts of the TiCDC server's zone as instants.
 
-    When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
+    If clocks are turned back, a text stands for two instants: the kernel takes the earlier (docs/wire.md, item 39).
     """
     wall_clock, zone = dates_of_text(TIMESTAMP_NTZ, settings), settings.time_zone
 
@@ -98,7 +98,7 @@ Value = TypeVar("Value")
 
 
 def text_of(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Maker:
-    """Derive text kernels from natural ones, for types that do not come as MySQL's text."""
+    """Derive text kernels from natural ones, for types not sent as MySQL's text."""
 
     def make(type_: ColumnType, settings: Settings) -> Kernel:
         run = natural(type_, settings)

@@ -1,9 +1,8 @@
 """JSON text → Spark's VARIANT, in the binary form that `parse_json` returns.
 
-The format is Parquet's Variant encoding. It leaves some choices to the writer: the type of a number, the order of keys.
-This module chooses as org.apache.spark.types.variant.VariantBuilder does, so that equal documents are equal bytes.
-Spark takes a VARIANT from Python as a struct of two binaries, one of which is flagged (pyspark/sql/pandas/types.py,
-`is_variant`).
+The format is Parquet's Variant encoding. Where it leaves a choice (number types, the order of keys), this module does
+as org.apache.spark.types.variant.VariantBuilder, so that equal documents have equal bytes. Spark takes a VARIANT from
+Python as a struct of two binaries, one of them flagged (pyspark/sql/pandas/types.py, `is_variant`).
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class _Number(str):
-    """A number of a document, as it is written."""
+    """The text of a number in a document."""
 
     __slots__ = ()
 
 
 class _Pairs(list[tuple[str, object]]):
-    """An object of a document, in its order: a type of its own, as an array is a list too."""
+    """An object of a document, in its order; a type of its own, because arrays are lists too."""
 
 
 def _width(number: int) -> int:
-    """Return how many bytes a size, an offset or a key takes that may be as large as `number`."""
+    """Return the width in bytes of sizes, offsets or keys up to `number`."""
     return 1 if number <= 0xFF else 2 if number <= 0xFFFF else 3 if number <= 0xFFFFFF else 4  # noqa: PLR2004
 
 
@@ -121,7 +120,7 @@ def _value(item: object, keys: dict[str, int]) -> bytes:
                 ids.append(keys.setdefault(name, len(keys)))
                 parts.append(_value(member, keys))
             if len(set(ids)) < len(ids):
-                raise ValueError("a key twice in one object, which VARIANT does not have")
+                raise ValueError("a repeated key in an object, which VARIANT does not allow")
             names = [name.encode("utf-16-be") for name, _ in item]
             order = sorted(range(len(names)), key=names.__getitem__)  # as Java sorts
             return _container(_OBJECT, parts, order, [ids[index] for index in order])
@@ -149,7 +148,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
     """Encode a JSON document as (value, metadata).
 
     Raises:
-        ValueError: it is not JSON, or a document that VARIANT does not hold.
+        ValueError: it is not JSON, or VARIANT cannot hold it.
     """
     document = loads(
         text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs, parse_constant=_no_constant
@@ -161,7 +160,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
         raise ValueError(TOO_DEEP) from None
     metadata = _metadata(keys)
     if len(value) > _LIMIT or len(metadata) > _LIMIT:
-        raise ValueError("more than the 16 MiB that a VARIANT holds")
+        raise ValueError("more than the 16 MiB that a VARIANT can hold")
     return value, metadata
 
 

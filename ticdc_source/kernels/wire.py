@@ -1,8 +1,8 @@
 """How a protocol writes a type (`Wire`), and the kernels that read such columns.
 
-A kernel turns the cells of one column into one Arrow array. The cells are what the JSON of the messages holds, in row
-order, with None for NULL. A kernel is made once for a column, a target type and the settings of the read. On a cell
-that does not fit it raises whatever Arrow or Python raise; `failing_cells` finds those cells.
+A kernel turns the cells of one column, as the messages' JSON has them, in row order and with None for NULL, into one
+Arrow array. It is made once for a column, a target type and the settings of the read. On cells that do not fit it
+raises whatever Arrow or Python raise; `failing_cells` finds them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     invalid_utf8: str = "replace"
 
 
-# By family: the categories of target type that ask for the number behind a value, and not for the value itself.
+# By family: the categories of target type that ask for a value's number, not for the value itself.
 _NUMBERS = {
     "enum": ("integer", "decimal"),
     "set": ("integer", "decimal"),
@@ -66,13 +66,13 @@ class Wire:
     """How a protocol writes a type: the makers of its kernels.
 
     Attributes:
-        natural: for arrays of the type `ColumnType.arrow`.
-        text: for columns read as string: MySQL's text of each value.
-        number: for the number behind an ENUM, a SET or a BIT, as decimal(20,0).
-        raw: for the bytes of a text.
-        arrays: the type of the arrays that all kernels but `raw` take as well as cells. Such an array holds the JSON of
-            the messages without loss, except that 1 and 1.0 are one double. None if the kernels take cells only.
-        labels: whether ENUM and SET are written as their labels, not as numbers.
+        natural: returns values of the type `ColumnType.arrow`.
+        text: returns MySQL's text of each value, for columns read as string.
+        number: returns the number of an ENUM, a SET or a BIT, as decimal(20,0).
+        raw: returns the bytes of a text.
+        arrays: the type of arrays that all kernels but `raw` also take; None if they take only cells. Such an array
+            loses nothing of the JSON, except that 1 and 1.0 are one double.
+        labels: whether ENUM and SET are written as labels, not as numbers.
         cast: the native cast that equals `natural`.
         text_cast: the native cast that equals `text`.
     """
@@ -129,7 +129,7 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
 
 
 def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
-    """Return the type whose natural kernel makes the target's values directly: an intermediate type could lose some."""
+    """Return the type whose natural kernel makes the target's values directly, without an intermediate type's loss."""
     category = category_of(target)
     if type_.name == "decimal" and category == "decimal":
         return replace(type_, length=target.precision, scale=target.scale)
@@ -141,7 +141,7 @@ def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
 
 
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
-    """Whether the target is the type of a BIT's own values: up to 64 bits as a signed bigint."""
+    """Whether the target holds a BIT's own values: up to 64 bits as a signed bigint."""
     return type_.family == "bit" and target in (pa.int64(), type_.arrow)
 
 
@@ -158,7 +158,7 @@ def json_text(value: Cell) -> str:
     """Write a value as JSON, numbers with all of their digits.
 
     Raises:
-        ValueError: a number is far beyond the range of a double, or none.
+        ValueError: a number is far beyond the range of a double, or not finite.
     """
     try:
         return _encoded(value)
@@ -201,7 +201,7 @@ def text_bytes(text: str) -> bytes:
     """Encode a text, including bytes that the parser kept as surrogates (PEP 383)."""
     try:
         return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # a surrogate that a JSON escape wrote stands for no byte
+    except UnicodeEncodeError:  # a surrogate of a JSON escape stands for no byte
         return text.encode(errors="surrogatepass")
 
 
@@ -219,7 +219,7 @@ def decoded(value: bytes, settings: Settings) -> str:
     except UnicodeDecodeError:
         if settings.invalid_utf8 == "replace":
             return _BAD_BYTE.sub("\ufffd", value.decode(errors="surrogateescape"))
-        raise ValueError("not UTF-8; invalidUtf8=replace puts U+FFFD for each bad byte") from None
+        raise ValueError("not UTF-8: set invalidUtf8=replace to read U+FFFD for each bad byte") from None
 
 
 def convert(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -266,18 +266,18 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def bytes_of_texts(text: pa.Array) -> bytes:
-    """Return all texts of a column, concatenated: finding a byte in them is 20 times as fast as a regex."""
+    """Return a column's texts, concatenated: searching them for a byte is 20 times as fast as a regex."""
     data = text.buffers()[2]
     return b"" if data is None else data.to_pybytes()
 
 
 def failing_cells(run: Callable[[Cells], object], cells: Cells) -> dict[int, str]:
-    """Call a kernel on each cell alone; return why it refuses cells, by row index."""
+    """Call a kernel on each cell alone; return why it refuses some, by row index."""
     failures = {}
     for row, cell in enumerate(cells):
         try:
             run([cell])
-        except Exception as error:  # noqa: BLE001 (a kernel may raise anything on garbage; here it gets its address)
+        except Exception as error:  # noqa: BLE001 (a kernel may raise anything on garbage)
             failures[row] = _reason(error, cell)
     return failures
 

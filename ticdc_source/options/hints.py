@@ -1,6 +1,6 @@
 """Types in Spark's DDL → Arrow types: the options `schemaHints` and `unspecifiedDecimal`.
 
-`StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have, so there is a small parser here.
+The parser is our own because `StructType.fromDDL` needs a JVM session, which `DataSource.schema()` does not have.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def parse_hint_type(text: str, option: str, column: str | None = None) -> pa.Dat
         precision, scale = int(match[1]), int(match[2] or 0)
         if not 0 < precision <= DECIMAL_MAX or scale > precision:
             raise OptionError(
-                f"{where} {text.strip()} is not a decimal that Spark has (at most {DECIMAL_MAX} digits); "
-                "decimal(10,2) has ten, two of them behind the point"
+                f"{where} {text.strip()} is not a Spark decimal (at most {DECIMAL_MAX} digits); decimal(10,2) has ten "
+                "digits, two of them after the point"
             )
         return pa.decimal128(precision, scale)
     arrow = _TYPES.get(name)
@@ -109,7 +109,7 @@ def hint_of(column: str, arrow: pa.DataType) -> str:
 
 
 def string_hint(column: str, *, user_schema: bool = False) -> str:
-    """Return advice for error messages: how to read a column as text, whatever its type is."""
+    """Return advice for errors: how to read a column as text, whatever its type."""
     hint = hint_of(column, pa.string())
     if user_schema:
         return f"{hint} in .schema(…) reads its text"

@@ -1,6 +1,6 @@
 """`kafka.*` options → the settings of the Kafka client: a typed dataclass, without I/O or an import of kafka.
 
-The settings can be pickled, and print without secrets.
+The settings can be pickled, and their repr has no secrets.
 """
 
 # ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
@@ -25,12 +25,12 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 class ClientSettings:
     """How to reach Kafka, and how to fetch from it.
 
-    Each setting has kafka-python's name. None leaves it to the client.
+    Each setting has kafka-python's name; None leaves the client's default.
 
     Attributes:
-        default_api_timeout_ms: how long a request and its retries may take; kafka-python's consumer has no such limit.
-        broker_timeout_ms: how long a stream waits that has reached its brokers; None for a batch read.
-        login: who logs in; None without SASL.
+        default_api_timeout_ms: the limit of a request with its retries; kafka-python's consumer has none.
+        broker_timeout_ms: how long a stream waits for brokers that it has reached before; None for a batch read.
+        login: None without SASL.
         tls: None without TLS.
     """
 
@@ -50,9 +50,8 @@ class ClientSettings:
     fetch_min_bytes: int | None = CLIENT.optional("kafka.fetch.min.bytes", parsers.int32(0))
     fetch_max_wait_ms: int = CLIENT.option("kafka.fetch.max.wait.ms", parsers.int32(0), default="500")
     fetch_max_bytes: int | None = CLIENT.optional("kafka.fetch.max.bytes", parsers.int32(1))
-    # A client reads one partition at a time. A response is a few chunks, and the client fetches the next one meanwhile.
-    # Each response costs kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more memory of a
-    # worker than 2 or 3.
+    # A client reads one partition at a time, and fetches the next response while one is read. Each response costs
+    # kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more of a worker's memory than 2 or 3.
     max_partition_fetch_bytes: int = CLIENT.option(
         "kafka.max.partition.fetch.bytes", parsers.int32(1), default="3145728"
     )
@@ -89,8 +88,8 @@ class ClientSettings:
     tls: TLSSettings | None = None
 
 
-_BY_CLIENT_ID = ": a token is asked for with a client's id and secret"
-# Settings that would change which records are read, or how; with what to say behind "is not supported".
+_BY_CLIENT_ID = ": tokens are requested with a client id and secret"
+# Settings that would change which records are read, or how, and what follows "is not supported" in the error.
 _REFUSED = {
     "auto.offset.reset": (
         ". Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where to start. "
@@ -102,7 +101,7 @@ _REFUSED = {
     "key.deserializer": " as keys are read as bytes; see the option 'includeMetadata'.",
     "value.deserializer": " as values are read as bytes and decoded by protocol; see the option 'protocol'.",
     "enable.auto.commit": "",
-    "sasl.login.class": ": it names a class of Java",
+    "sasl.login.class": ": it names a Java class",
     "sasl.oauthbearer.assertion.file": _BY_CLIENT_ID,
     "sasl.oauthbearer.assertion.private.key.file": _BY_CLIENT_ID,
     "interceptor.classes": "",
@@ -137,10 +136,10 @@ _GROUP_ID_WARNING = (
 
 
 def client_settings(options: Options, *, driver: bool) -> ClientSettings:
-    """Return the settings of the client, on the driver or on an executor, which does not repeat the warnings.
+    """Return the client's settings; only the driver warns.
 
     Raises:
-        OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.
+        OptionError: a setting is refused or malformed; the message has no value that may be secret.
     """
     given: dict[str, object] = {}
     for name, text in ((f"kafka.{name}", text) for name, text in options.kafka.items()):
@@ -172,9 +171,9 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
 
 
 def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> ClientSettings:
-    """Return the settings with those times that depend on one another, where they are not given.
+    """Adjust the times that are not given to fit the given ones.
 
-    kafka-python refuses a client unless fetch_max_wait_ms < request_timeout_ms < connections_max_idle_ms.
+    kafka-python requires fetch_max_wait_ms < request_timeout_ms < connections_max_idle_ms.
     """
     request, fetch, idle = settings.request_timeout_ms, settings.fetch_max_wait_ms, settings.connections_max_idle_ms
     fetch = fetch if "fetch_max_wait_ms" in given else min(fetch, request - 1)

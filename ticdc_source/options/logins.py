@@ -1,9 +1,9 @@
-"""TLS, the schema registry and logins as the user typed them; each kind of login has its mechanism and fields.
+"""The user's settings of TLS, the schema registry and logins; each kind of login has its mechanism and fields.
 
 Sources: KIP-651 for PEM stores; Kafka's `OAuthBearerLoginCallbackHandler`, `ClientCredentialsJwtRetriever` and
 `HttpJwtRetriever` (KIP-768, KIP-1139), AWS's `IAMLoginModule` (aws-msk-iam-auth), Java's `Krb5LoginModule`; RFC 7628
-for the extensions of OAUTHBEARER; Kafka's `JaasConfig`, whose syntax is that of Java's StreamTokenizer. No error here
-holds a part of a text that may be secret.
+for the extensions of OAUTHBEARER; Kafka's `JaasConfig`, with the syntax of Java's StreamTokenizer. No error repeats a
+text that may be secret.
 """
 
 # ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
@@ -25,8 +25,8 @@ from ticdc_source.options.parsers import Secret
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
 _JAAS = "kafka.sasl.jaas.config"
 _FORM = '<login module> required <name>="…" <name>="…";, such as <login module> required username="…" password="…";'
-# What Java's StreamTokenizer makes of the text (Kafka's JaasConfig sets it up), but words may have characters that it
-# has only in quotes, such as a password's.
+# The tokens of Java's StreamTokenizer as Kafka's JaasConfig configures it, except that words may have characters that
+# it allows only in quotes, such as a password's.
 _TOKEN = re.compile(
     r"""(?:\s|//[^\r\n]*|/\*.*?\*/)*(?:"(?P<double>(?:[^"\\\r\n]|\\.)*)"|'(?P<single>(?:[^'\\\r\n]|\\.)*)'"""
     r"""|(?P<word>(?:[^\s"'=;/]|/(?![/*]))+)(?=[\s=;/]|$)|(?P<sign>[=;])|(?P<end>$))""",
@@ -39,9 +39,9 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginTimes:
-    """How long a request for a token may take, and how long to wait between two, in milliseconds.
+    """Time limits of a token request, and pauses between two, in milliseconds.
 
-    A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
+    With `sasl_login_` before it, a name here is a setting's name. By default, Kafka does not limit requests.
     """
 
     connect_timeout_ms: int = CLIENT.option("kafka.sasl.login.connect.timeout.ms", parsers.int32(1), default="10000")
@@ -57,10 +57,10 @@ _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSSettings:
-    """The settings of TLS; a name here and `ssl_` before it is kafka-python's name.
+    """The settings of TLS; with `ssl_` before it, a name here is kafka-python's.
 
     Raises:
-        OptionError: A key or its certificate is missing, or is given twice.
+        OptionError: a key or its certificate is missing, or given twice.
     """
 
     truststore_type: StoreType | None = CLIENT.optional("kafka.ssl.truststore.type", _STORE_TYPE)
@@ -86,7 +86,9 @@ class TLSSettings:
             ("keystore", self.certfile, (self.keystore_key_pem, self.keystore_chain_pem)),
         ):
             if file is not None and texts.count(None) < len(texts):
-                raise OptionError(f"kafka.ssl.{store}.location and certificates given as text exclude each other")
+                raise OptionError(
+                    f"kafka.ssl.{store}.location and certificates given as text exclude each other: set one"
+                )
         if (self.keystore_key_pem is None) != (self.keystore_chain_pem is None):
             raise OptionError(
                 "Options 'kafka.ssl.keystore.key' and 'kafka.ssl.keystore.certificate.chain' must be given together"
@@ -98,10 +100,10 @@ class RegistrySettings:
     """The options of the schema registry; they can be pickled for the workers.
 
     Attributes:
-        urls: those with Confluent's API, without user and password.
-        proxy: its URL; None for that of the environment.
-        region: that of AWS Glue; None if AWS's own configuration says it.
-        endpoint: the URL of AWS Glue; None for that of the region.
+        urls: registries with Confluent's API, without user and password.
+        proxy: its URL; None for the environment's.
+        region: of AWS Glue; None for the one in AWS's own configuration.
+        endpoint: the URL of AWS Glue; None for the region's.
     """
 
     urls: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ class RegistrySettings:
 
     @staticmethod
     def of(options: Options) -> RegistrySettings:
-        """Return what options say. A user in an URL counts unless `basic.auth.user.info` is given, as Confluent's."""
+        """Read the options. As in Confluent's clients, `basic.auth.user.info` overrides a user in a URL."""
         plain, users = [], []
         for url in options.schema_registry_url or ():
             parsed = urlsplit(url)
@@ -148,7 +150,7 @@ class RegistrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SASLSettings:
-    """The settings of a login as the user typed them; `login_of` makes a login of them."""
+    """The user's settings of a login, for `login_of`."""
 
     mechanism: str | None = CLIENT.optional("kafka.sasl.mechanism", parsers.upper_case)
     jaas_config: Secret | None = CLIENT.optional("kafka.sasl.jaas.config", Secret, secret=True)
@@ -182,7 +184,7 @@ class SASLSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordLogin:
-    """A login by a user's name and password."""
+    """A login with user name and password."""
 
     mechanism: str
     username: str
@@ -191,15 +193,15 @@ class PasswordLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointLogin:
-    """A login by a token that a token endpoint gives for a client's credentials.
+    """A login with a token that an endpoint issues for client credentials.
 
     Attributes:
         endpoint: its URL, or `file:` and a path.
         client_id: "" for a file.
-        scope: what the token is for, if the endpoint wants to know it.
+        scope: the token's scope, if the endpoint needs one.
         extensions: SASL extensions, by name.
-        encodes_header: whether id and secret are URL-encoded before they become a header.
-        tls: the settings of TLS at the endpoint, from the entries `ssl.…` of the login module; None for those of Kafka.
+        encodes_header: whether id and secret are URL-encoded in the header.
+        tls: the endpoint's TLS settings, from the entries `ssl.…` of the login module; None for those of Kafka.
     """
 
     mechanism: ClassVar[str] = "OAUTHBEARER"
@@ -216,7 +218,7 @@ class EndpointLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MSKLogin:
-    """A login at Amazon MSK with IAM; None leaves a choice to AWS's configuration."""
+    """An IAM login at Amazon MSK; None leaves a choice to AWS's configuration."""
 
     mechanism: ClassVar[str] = "OAUTHBEARER"  # brokers take both names of it (docs/design/0015)
 
@@ -233,9 +235,9 @@ class KerberosLogin:
     """A login with Kerberos.
 
     Attributes:
-        principal: who logs in; None for the one of the keytab or the ticket cache.
+        principal: None for the one of the keytab or the ticket cache.
         ticket_cache: None for Kerberos' own default.
-        domain: the brokers' host in the service's principal; None for the one that is connected to.
+        domain: the host in the brokers' service principal; None for the connected host.
     """
 
     mechanism: ClassVar[str] = "GSSAPI"
@@ -251,7 +253,7 @@ Login: TypeAlias = PasswordLogin | EndpointLogin | MSKLogin | KerberosLogin
 
 _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS = (*_WITH_PASSWORD, "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
-# Which mechanisms a login module of Java is for, by its class without the package, which platforms rename.
+# The mechanisms of Java's login modules, by class without the package, which platforms rename.
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -259,7 +261,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "IAMLoginModule": ("AWS_MSK_IAM",),
     "Krb5LoginModule": ("GSSAPI",),
 }
-# Java's classes that ask for tokens and sign them, by setting: what they do with one mechanism is done here too.
+# Java's classes that request and sign tokens, by setting: what they do with one mechanism is done here too.
 _MSK_HANDLER = "IAMOAuthBearerLoginCallbackHandler"
 _CLASSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "login.callback.handler.class": ("OAUTHBEARER", ("OAuthBearerLoginCallbackHandler", _MSK_HANDLER)),
@@ -291,10 +293,10 @@ _TLS_ENTRIES = {row.name.removeprefix("kafka."): row for row in rows_of(TLSSetti
 
 
 def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
-    """Return the login that the settings say.
+    """Return the login that the settings describe.
 
     Raises:
-        OptionError: The settings are not a complete login.
+        OptionError: the settings are not a complete login.
     """
     mechanism = given.mechanism
     if mechanism not in _MECHANISMS:
@@ -305,9 +307,9 @@ def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
     for option, (its_mechanism, classes) in _CLASSES.items():
         name = getattr(given, option.replace(".", "_"))
         if name is not None and (mechanism != its_mechanism or _last(name) not in classes):
-            choice = f"there is only {' or '.join(classes)} here" if mechanism == its_mechanism else "leave it out"
+            choice = f"set it to {' or '.join(classes)}" if mechanism == its_mechanism else "leave it out"
             raise OptionError(
-                f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
+                f"Option 'kafka.sasl.{option}' names a Java class that is not available to Python with {mechanism}: "
                 f"{choice}"
             )
     entries = {} if given.jaas_config is None else _entries(given.jaas_config.reveal(), mechanism)
@@ -339,8 +341,8 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
     endpoint = given.oauthbearer_token_endpoint_url
     if endpoint is None:
         raise OptionError(
-            "kafka.sasl.mechanism=OAUTHBEARER needs the option 'kafka.sasl.oauthbearer.token.endpoint.url': where to "
-            "ask for tokens"
+            "kafka.sasl.mechanism=OAUTHBEARER needs the option 'kafka.sasl.oauthbearer.token.endpoint.url', the URL to "
+            "request tokens from"
         )
     secret = given.oauthbearer_client_credentials_client_secret or Secret(entries.get("clientSecret", ""))
     client_id = given.oauthbearer_client_credentials_client_id or entries.get("clientId", "")
@@ -356,13 +358,13 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
         (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"),
     )
     if not tls.keys() <= _TLS_ENTRIES.keys():
-        raise OptionError(f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location")
+        raise OptionError(f"Option '{_JAAS}' has an unknown TLS setting; a known one is ssl.truststore.location")
     for name, value in extensions.items():
         # RFC 7628, and Java's client: letters, and nothing that ends a pair.
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
             raise OptionError(
-                f"Option '{_JAAS}': an entry {_EXTENSION}… is no SASL extension: its name must be of the letters A to "
-                "Z and a to z, and not auth; its value of printable ASCII characters"
+                f"Option '{_JAAS}': an entry {_EXTENSION}… is not a SASL extension: its name must consist of the "
+                "letters A to Z and a to z, and not be auth; its value must be printable ASCII characters"
             )
     rows = ((_TLS_ENTRIES[name], text, f"{_JAAS}', entry '{name}") for name, text in tls.items())
     return EndpointLogin(
@@ -380,7 +382,7 @@ def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -
 def _msk(entries: Mapping[str, str], protocol: str, times: LoginTimes) -> MSKLogin:
     if protocol != "SASL_SSL":
         raise OptionError(
-            "A login with AWS's IAM needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
+            "An AWS IAM login needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
         )
     _refuse_unknown(entries, _MSK_ENTRIES, _MSK_WITHOUT_EFFECT)
     given = {field: entries[name] for name, field in _MSK_ENTRIES.items() if entries.get(name)}
@@ -392,7 +394,7 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
     services = {name for name in (entries.get("serviceName"), given.kerberos_service_name) if name is not None}
     if len(services) > 1:
         raise OptionError(
-            f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
+            f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services: set one"
         )
     login = KerberosLogin(service=next(iter(services), KerberosLogin().service), domain=given.kerberos_domain_name)
     if given.jaas_config is None:
@@ -401,14 +403,14 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
         entries.get(name, "").strip().lower() == "true" for name in ("useKeyTab", "useTicketCache")
     )
     keytab, principal = entries.get("keyTab"), entries.get("principal") or None
-    # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
+    # Java's module tries the ticket cache first, and the keytab if there is no ticket. The keytab is enough.
     if uses_keytab:
         if not keytab or principal is None:
             raise OptionError(f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal")
         return replace(login, principal=principal, keytab=_path(keytab))
     if not uses_cache:
         raise OptionError(
-            f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
+            f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; there is no prompt"
         )
     return replace(login, principal=principal, ticket_cache=_path(entries.get("ticketCache", "")) or None)
 
@@ -420,12 +422,10 @@ def _path(text: str) -> str:
 def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effect: Collection[str] = ()) -> None:
     for name in entries:
         if name not in names and name not in without_effect:
-            # The name is a word of the text: an unquoted secret could be one.
+            # An unquoted secret could be taken for the name.
             is_name = re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name)
             shown = f" '{name}'" if is_name else ""
-            raise OptionError(
-                f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
-            )
+            raise OptionError(f"Option '{_JAAS}' has an unknown entry{shown}; known entries are {', '.join(names)}")
 
 
 def _entries(jaas: str, mechanism: str) -> dict[str, str]:
@@ -443,14 +443,14 @@ def _entries(jaas: str, mechanism: str) -> dict[str, str]:
 def _check_module(name: str, mechanism: str) -> None:
     if name not in _MODULES:
         raise OptionError(
-            f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
+            f"Option '{_JAAS}' has a login module that only Java's client has; supported are {', '.join(_MODULES)}"
         )
     if mechanism not in _MODULES[name]:
         raise OptionError(f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}")
 
 
 def _tokens(text: str) -> list[tuple[bool, str]] | None:
-    """Return the words, without their quotes, and the signs; the first member says which. None if it has others."""
+    """Return words, without quotes, and signs, as (is a sign, text); None if the text has anything else."""
     tokens: list[tuple[bool, str]] = []
     at = 0
     while match := _TOKEN.match(text, at):

@@ -15,21 +15,21 @@ from ticdc_source.options.options import OPTIONS, Options
 
 HIDDEN = "…"  # stands for a value that may be secret
 
-# Every name that has a meaning, in lower case. Those of the Kafka client are written so.
+# Every known name, in lower case, as names of the Kafka client are.
 _ROWS: Mapping[str, Option] = {**{row.name.lower(): row for row in OPTIONS}, **SETTINGS_BY_NAME}
 _NAMES = {lowered: lowered if lowered in SETTINGS_BY_NAME else row.name for lowered, row in _ROWS.items()}
 
-# What Spark itself adds: the properties of CREATE TABLE, and its own way to say where a table is.
+# Names that Spark itself adds: properties of CREATE TABLE, and where a table is.
 _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
-# `load([…])` gives this, with several paths.
+# `load([…])` adds this, with several paths.
 _SPARKS_PATHS = frozenset({"paths"})
-_OF_OTHERS = frozenset({"snapshotid"})  # of Spark's own state source: near a name of ours, and not meant as that
+_OF_OTHERS = frozenset({"snapshotid"})  # of Spark's own state source, similar to a name of ours
 
 _PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
 _SHORT = 5  # letters; two letters are too much of a name like `mode`
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")  # of an option, such as `starting` and `Offsets`
-_STEM = 3  # letters of a word, at least; a shorter word, such as `By`, may be left out
+_STEM = 3  # the least letters of a shortened word; a shorter word, such as `By`, may be left out
 _BETWEEN_WORDS = str.maketrans("", "", "._- ")
 
 
@@ -39,18 +39,18 @@ def is_option(name: str) -> bool:
 
 
 def applies_to(use: Use, name: str) -> bool:
-    """Whether an option, in any case, has an effect there; one without a meaning has none to lose."""
+    """Whether an option, in any case, has an effect there; True for an unknown one."""
     row = _ROWS.get(name.lower())
     return row is None or (use in row.scope.uses and not (row.only == "stream" and use in ("tail", "lag")))
 
 
 def applies_to_frames(name: str) -> bool:
-    """Whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
+    """Whether an option, in any case, applies to records of a DataFrame, not to fetching them."""
     return applies_to("frames", name) and not name.lower().startswith(_PREFIX)
 
 
 def applies_to_records(name: str) -> bool:
-    """Whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
+    """Whether an option, in any case, applies to `outputFormat=record`; True for an unknown one."""
     row = _ROWS.get(name.lower())
     return row is None or "record" in row.scope.outputs
 
@@ -64,8 +64,8 @@ def is_of_messages(name: str) -> bool:
 def refuse_misspelt(given: Iterable[str]) -> None:
     """Refuse names that were surely meant to be options.
 
-    They are one or two letters off, have words that are shortened (`startOffsets`) or otherwise put together
-    (`starting_offsets`), or have `kafka.` where it does not belong, or not where it does.
+    Such a name is one or two letters off, has shortened words (`startOffsets`) or joins them otherwise
+    (`starting_offsets`), or has a needless `kafka.`, or lacks it.
 
     Raises:
         OptionError: a name is misspelt; the message has the right one.
@@ -80,10 +80,10 @@ def refuse_misspelt(given: Iterable[str]) -> None:
 
 
 def refuse_unknown(given: Iterable[str]) -> None:
-    """Refuse names without a meaning, but for settings of Java's Kafka client: a file of properties may have any.
+    """Refuse unknown names, except settings of Java's Kafka client, which a properties file may have.
 
     Raises:
-        OptionError: a name has none; the message has the nearest.
+        OptionError: a name is unknown; the message has the nearest one.
     """
     for name in sorted(given):
         if not is_option(name) and not name.lower().startswith(_PREFIX):
@@ -98,10 +98,10 @@ def _hint_of(lowered: str) -> str:
 
 
 def warn_of_unknown(options: Options) -> None:
-    """Warn about names without a meaning.
+    """Warn about unknown names.
 
     Raises:
-        OptionError: `strictOptions` is on.
+        OptionError: there is one, and `strictOptions` is on.
     """
     for name in sorted(options.given):
         if name in _SPARKS_PATHS:
@@ -116,7 +116,7 @@ def warn_of_unknown(options: Options) -> None:
 
 
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
-    """Return options with `HIDDEN` for each value that may be secret, also that of a name without a meaning."""
+    """Replace each value that may be secret by `HIDDEN`, including those of unknown names."""
     rows = {name: _ROWS.get(name.lower()) for name in given}
     return {name: HIDDEN if row is None or row.secret else given[name] for name, row in rows.items()}
 
@@ -126,7 +126,7 @@ def _is_sparks(name: str) -> bool:
 
 
 def _meant(lowered: str) -> str | None:
-    """Return the option that a name surely stands for; None if another program may know the name."""
+    """Return the option that a name surely means; None if another program may know the name."""
     if lowered in _OF_OTHERS:
         return None
     if _PREFIX + lowered in _ROWS:
@@ -140,7 +140,7 @@ def _meant(lowered: str) -> str | None:
 
 
 def _shortened(name: str) -> re.Pattern[str]:
-    """Return a pattern of the option's name with shortened words, and more than half of its letters."""
+    """Return a pattern for the option's name with shortened words, and more than half of its letters."""
     words = [word.lower() for word in _WORD.findall(name)]
     stems = (word[:_STEM] + _beginning(word[_STEM:]) if len(word) >= _STEM else f"(?:{word})?" for word in words)
     return re.compile(f"(?=.{{{len(''.join(words)) // 2 + 1}}})" + "".join(stems))

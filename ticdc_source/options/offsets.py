@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from ticdc_source.errors import CheckpointError, OptionError
 from ticdc_source.options.topics import TopicPartition
 
-# A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
+# A task costs about as much as reading so many records (28 ms at 100,000 a second, rounded up).
 _WORTH_A_TASK = 5_000
 
 Key = TypeVar("Key", bound=Hashable)
@@ -29,7 +29,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of offsets; records may be fewer, as compaction and transaction markers leave holes."""
+        """The number of offsets; records may be fewer, because compaction and transaction markers leave gaps."""
         return max(0, self.end - self.start)
 
     @property
@@ -68,8 +68,8 @@ def clip(
     """Clip requested offsets to those that Kafka has.
 
     Returns:
-        Starts and ends within `[earliest, latest]`, and a sentence for each loss. A start that is greater than its end
-        stays as it is if both are within these bounds.
+        Starts and ends within `[earliest, latest]`, and a sentence for each loss. A start greater than its end is kept
+        if both are within these bounds.
     """
     new_starts, new_ends, losses = dict(starts), dict(ends), []
     for topic_partition in sorted(starts):
@@ -77,11 +77,11 @@ def clip(
         low, high = earliest[topic_partition], latest[topic_partition]
         clipped = min(max(start, low), high)
         if start < low:
-            losses.append(f"{topic_partition}: offsets from {start} are asked for, but the earliest there is {low}")
+            losses.append(f"{topic_partition}: offsets from {start} are requested, but the earliest is {low}")
         if start > high:
-            losses.append(f"{topic_partition}: offsets from {start} are asked for, but the latest is {high}")
+            losses.append(f"{topic_partition}: offsets from {start} are requested, but the latest is {high}")
         elif end > high:
-            losses.append(f"{topic_partition}: offsets to {end} are asked for, but the latest is {high}")
+            losses.append(f"{topic_partition}: offsets to {end} are requested, but the latest is {high}")
         if clipped != start or end > high:
             new_starts[topic_partition], new_ends[topic_partition] = clipped, min(max(end, clipped), high)
     return new_starts, new_ends, losses
@@ -90,8 +90,8 @@ def clip(
 def shares(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
     """Divide `limit` in proportion to `sizes`, as Spark's rate limit does.
 
-    A share is rounded down, but is at least 1 unless the size is 0, so that small partitions do not starve: the sum may
-    be slightly above `limit`. No share exceeds its size.
+    Shares are rounded down, but at least 1 unless the size is 0, so that small partitions do not starve: the sum may
+    slightly exceed `limit`. No share exceeds its size.
     """
     total = sum(size for size in sizes.values() if size > 0)
     return {
@@ -129,7 +129,7 @@ def split_ranges(
 def pack(
     ranges: Iterable[OffsetRange], at_least: int | None = None, max_records: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Pack small ranges together, in order, so that each input partition is worth its task. Large ranges stay alone.
+    """Pack small ranges together, in order, so that each input partition is worth a task. Large ranges stay alone.
 
     Args:
         at_least: `minPartitions`: if packing would yield fewer, the ranges are cut instead.
@@ -180,7 +180,7 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
     """Return offsets from the form of Spark's checkpoints; the inverse of `to_json_dict`.
 
     Raises:
-        CheckpointError: they do not have that form; somebody has edited them.
+        CheckpointError: they do not have that form.
     """
     try:
         parsed = {
@@ -197,10 +197,10 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
 
 
 def ids_from_json(ids: object) -> dict[str, str]:
-    """Return topic ids by topic, from their form in a checkpoint, which is the same.
+    """Check the topic ids, by topic, of a checkpoint.
 
     Raises:
-        CheckpointError: they do not have that form; somebody has edited them.
+        CheckpointError: they do not have that form.
     """
     if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
         raise unreadable(json.dumps(ids))
@@ -209,7 +209,7 @@ def ids_from_json(ids: object) -> dict[str, str]:
 
 def unreadable(content: str) -> CheckpointError:
     return CheckpointError(
-        f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200}, and "
-        'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or start the '
-        "query with a new checkpoint and a new output, and with 'startingOffsets' at the last offsets that were written"
+        f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200} instead of "
+        'offsets such as {"topic": {"0": 42}}: was it edited? Restore the file; or start the query with a new '
+        "checkpoint and a new output, and with 'startingOffsets' at the last offsets that were written"
     )

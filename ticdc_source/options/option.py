@@ -16,7 +16,7 @@ from ticdc_source.options.parsers import ParseError
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
 Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]
-# Who reads: Spark from topics, from files, from tables, or from a DataFrame of records; and two commands.
+# Spark's reads from topics, files, tables of TiDB or a DataFrame of records; and two commands.
 Use: TypeAlias = Literal["topics", "files", "snapshot", "frames", "tail", "lag"]
 
 ALL_OUTPUTS: tuple[Output, ...] = ("changelog", "envelope", "event", "record")
@@ -33,15 +33,14 @@ class Option:
     """One row of the table.
 
     Attributes:
-        name: The documented name; of the client it is `kafka.` and Java's name, if Java's client has the setting.
-        field: The name of the field; of a setting of the client, kafka-python's name.
-        parse: Turns text into the value, or raises `ParseError`.
-        scope: What it applies to.
-        default: The default as the documentation prints it ("" for none).
-        meaning: One line for the documentation; of a refused setting, why.
-        only: The kind of read that has the option; None if both have it.
-        secret: Error messages do not repeat the text that was given, and nothing shows it.
-        refused: A setting of the client that this package owns.
+        name: the documented name; for a client setting, `kafka.` and Java's name, if Java's client has it.
+        field: the name of the field; for a client setting, kafka-python's name.
+        parse: turns text into the value, or raises `ParseError`.
+        default: the default as the documentation prints it ("" for none).
+        meaning: one line for the documentation; for a refused setting, why.
+        only: the kind of read that has the option; None if both have it.
+        secret: whether errors and outputs hide the given text.
+        refused: whether this package controls the client setting itself.
     """
 
     name: str
@@ -56,14 +55,14 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which it can be given; a setting of the client has kafka-python's, too."""
+        """The accepted names; a client setting also has kafka-python's."""
         return (self.name, _KAFKA + self.field) if self.name.startswith(_KAFKA) else (self.name,)
 
     def value_of(self, text: str, name: str | None = None) -> object:
-        """Return the value that a text stands for; an error calls the option by `name`, if given.
+        """Parse a text; errors call the option `name`, if given.
 
         Raises:
-            OptionError: The text is not a value of this option.
+            OptionError: the text is not a value of this option.
         """
         name = name or self.name
         try:
@@ -78,9 +77,9 @@ class Scope(NamedTuple):
     """What some options apply to.
 
     Attributes:
-        uses: Who has them; the others refuse them, or warn that they have no effect.
-        outputs: The values of `outputFormat` that they apply to; with the others they are refused.
-        is_of_messages: Whether they say how messages are parsed, whatever their table.
+        uses: the uses that have them; others refuse them, or warn that they have no effect.
+        outputs: the values of `outputFormat` that they apply to; others refuse them.
+        is_of_messages: whether they say how messages are parsed, whatever their table.
     """
 
     uses: frozenset[Use]

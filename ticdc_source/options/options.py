@@ -16,13 +16,13 @@ from ticdc_source.options.table import OptionTable
 
 OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives one
 
-# What to do instead of setting an option that changes typed columns, with `outputFormat=event`.
+# The advice for options that change typed columns, with `outputFormat=event`.
 _ROWS_ARE_WHOLE = (
-    "Its JSON has every column that a message has, zero dates and all digits included: select members of it with "
-    "get_json_object or from_json, and give types with 'tableDDL', which names the table"
+    "Its JSON has every column of a message, with zero dates and all digits: select members with get_json_object or "
+    "from_json, and give types with 'tableDDL', which names the table"
 )
 
-# What is said behind the name of an option that does not go with the kind of the read.
+# What follows an option's name in errors about options that do not apply to the kind of read.
 _NOT_WITH_ROWS = (
     " is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
     "reads rows, then messages"
@@ -43,8 +43,8 @@ class Options(OptionTable):
     """The options of one read; safe to print, as `repr` shows names only.
 
     Attributes:
-        given: The names that were given, in lower case.
-        kafka: The settings after `kafka.`, by lower-case name. They may be secrets.
+        given: the given names, in lower case.
+        kafka: the settings after `kafka.`, by lower-case name; they may be secrets.
     """
 
     given: frozenset[str]
@@ -53,10 +53,10 @@ class Options(OptionTable):
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, from_kafka: bool = True) -> Options:
-        """Parse and check options by name, in any case; without brokers and topics if records come from elsewhere.
+        """Parse and check options, whose names may have any case; brokers and topics are required if `from_kafka`.
 
         Raises:
-            OptionError: A value does not parse, options contradict one another, or a required one is missing.
+            OptionError: a value does not parse, options contradict one another, or a required one is missing.
         """
         lowered = {name.lower(): str(value) for name, value in given.items()}
         # Any: each value has its own type, which `option` ties to the annotation of its field.
@@ -83,7 +83,7 @@ class Options(OptionTable):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the columns are those of a table."""
+        """Whether the output has a table's columns."""
         return self.output_format in TYPED
 
     @property
@@ -131,7 +131,7 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
 
 
 def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, str]]:
-    """Yield the options that do not go with rows of TiDB or with files, and why."""
+    """Yield options that do not apply to rows of TiDB or to files, and why."""
     kafka = [f"kafka.{name}" for name in options.kafka]
     names = {row.name: row.scope.uses for row in given}
     if options.is_snapshot:
@@ -149,7 +149,7 @@ def _refused(options: Options, given: Iterable[Option]) -> Iterator[tuple[str, s
 
 
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
-    """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
+    """Refuse incomplete options of TiDB, and TiDB for outputs without types."""
     if options.tidb_ssl_ca is not None and options.tidb_ssl_mode in ("disabled", "preferred", "required"):
         raise OptionError(
             f"Option 'tidb.ssl.ca': tidb.ssl.mode={options.tidb_ssl_mode} checks no certificate. Set verify_ca or "
@@ -162,8 +162,8 @@ def _check_tidb(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server")
     if not options.is_typed:
         raise OptionError(
-            "Option 'tidb.url': beside messages TiDB tells typed columns, and "
-            f"outputFormat={options.output_format} has none; 'tableDDL' gives types to JSON"
+            f"Option 'tidb.url' gives types to columns, and outputFormat={options.output_format} has no typed columns: "
+            "leave it out; 'tableDDL' gives types to JSON"
         )
 
 
@@ -171,7 +171,7 @@ def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     if not options.kafka.get("bootstrap.servers", "").strip():
         raise OptionError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "
-            "sink it is 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
+            "sink, set 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
             "VIEW, or spark.read.option(…))"
         )
     if options.commit_group_offsets and not options.kafka.get("group.id"):
@@ -186,4 +186,4 @@ def _check_kafka(options: Options, given: Iterable[Option]) -> None:
         if "topics" not in row.scope.uses:
             of_rows = "snapshot" in row.scope.uses
             needs = "rows of TiDB (option 'snapshot')" if of_rows else "files of a storage sink ('path')"
-            raise OptionError(f"Option '{row.name}' is for {needs}; topics of Kafka do not need it")
+            raise OptionError(f"Option '{row.name}' is for {needs}: leave it out for topics of Kafka")

@@ -49,7 +49,7 @@ _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
 
 
 class Secret:
-    """A text that `repr`, `str` and formats never show; no dataclass, as `dataclasses.asdict` would show that."""
+    """A text that `repr`, `str` and formats never show; not a dataclass, which `dataclasses.asdict` would show."""
 
     __slots__ = ("_value",)
 
@@ -70,11 +70,11 @@ class Secret:
 
 
 class ParseError(ValueError):
-    """A text is not a value of its option; printed as what was expected.
+    """A text is not a value of its option; its text says what was expected.
 
     Args:
-        part: the part of the text that `expected` repeats, if it does.
-        meant: the word that was probably meant, if there is one.
+        part: the part of the text that `expected` repeats, if any.
+        meant: the word that was probably meant, if any.
     """
 
     def __init__(self, expected: str, *, part: str | None = None, meant: str | None = None) -> None:
@@ -87,7 +87,7 @@ class ParseError(ValueError):
         return self.expected + self._hint()
 
     def of(self, option: str, text: str | None) -> str:
-        """Return the sentence for the user; the text that was given is None if it may be secret."""
+        """Return the sentence for the user; `text` is what was given, None if it may be secret."""
         return f"Option '{option}': {self.sentence(text)}"
 
     def sentence(self, text: str | None) -> str:
@@ -174,7 +174,7 @@ def resolved_or_number(value: str) -> int | Literal["resolved"]:
 
 
 def time_ms(value: str) -> int:
-    """Parse milliseconds since the epoch. The error for a time in ISO 8601 has the right number."""
+    """Parse milliseconds since the epoch; the error for a time in ISO 8601 suggests the number."""
     if re.fullmatch(r"-?[0-9]+", value.strip()):
         return whole_number(0)(value)
     raise ParseError("expected a whole number: milliseconds since the epoch", meant=_ms_of_iso(value.strip()))
@@ -219,7 +219,7 @@ def moment(value: str) -> int | Literal["now"]:
 
 
 def host_and_port(value: str) -> tuple[str, int]:
-    """Parse `host:port`; the port is 4000 by default. A user or a password is refused, and no error repeats it."""
+    """Parse `host:port`; the default port is 4000. A user or a password is refused, and errors do not repeat it."""
     match = _HOST.fullmatch(value.strip())
     expected = "expected host:port, such as tidb:4000; the user and the password are 'tidb.user' and 'tidb.password'"
     if match is None or int(match[3] or _TIDB_PORT) > _LARGEST_PORT:
@@ -249,11 +249,11 @@ def size_bytes(value: str) -> int:
 def split_names(value: str, separators: str = ",", *, keep_brackets: bool = False) -> list[str]:
     """Split a list of names; a name in backticks may contain separators, and a doubled backtick stands for one.
 
-    With `keep_brackets`, separators in brackets do not count either. Returned names keep their backticks and lose the
-    blanks around them. Empty names are dropped.
+    With `keep_brackets`, separators in brackets are ignored, too. Names keep their backticks, are stripped, and are
+    dropped if empty.
 
     Raises:
-        ParseError: A backtick is not closed.
+        ParseError: a backtick is not closed.
     """
     items, start, quoted, depth = [], 0, False, 0
     for index, char in enumerate(value):
@@ -312,10 +312,10 @@ _STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs") 
 
 
 def metrics_folder(value: str) -> str:
-    """Check the path of a folder, or its URI, which may hold credentials: the error does not repeat it."""
+    """Check a folder's path or URI. The error does not repeat it: a URI may hold credentials."""
     location = value.strip()
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", location)
-    got = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
+    got = "nothing" if scheme is None else f"a URI of '{scheme[1]}:'"
     _refuse_if(
         not location or (scheme is not None and scheme[1].lower() not in _STORES),
         f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {got}",
@@ -324,22 +324,19 @@ def metrics_folder(value: str) -> str:
 
 
 def folder(value: str) -> str:
-    """Check the path of a folder, or its URL; return it.
-
-    A URL with a query is refused, and the error does not repeat it: TiCDC's own URLs have credentials there.
-    """
+    """Check a folder's path or URL. A URL with a query, where TiCDC's have credentials, is refused and not repeated."""
     location = value.strip()
     scheme, _, rest = location.rpartition("://")
     if not location or (scheme and "?" in rest and not scheme.endswith(("http", "https", "file", "local", "memory"))):
         raise ParseError(
             "expected a path, or a URL without query (fsspec takes credentials and endpoints from its own "
-            f"configuration, not from a URL as TiCDC does), got {'one with' if location else 'none'}"
+            f"configuration, not from a URL as TiCDC does), got {'one with a query' if location else 'nothing'}"
         )
     return location
 
 
 def escaped(value: str) -> str:
-    r"""Return a text in which `\\r`, `\\n`, `\\t` and `\\\\` stand for one character each, as in TOML."""
+    r"""Replace `\\r`, `\\n`, `\\t` and `\\\\` by the characters that they stand for, as in TOML."""
     return re.sub(r"\\([rnt\\])", lambda found: {"r": "\r", "n": "\n", "t": "\t"}.get(found[1], found[1]), value)
 
 
@@ -361,7 +358,7 @@ def quote(value: str) -> str:
 def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
     """Parse `earliest`, `latest`, or JSON with an offset for each partition: -2 is the earliest, -1 the latest.
 
-    The JSON may be an offset of a checkpoint: what it holds beside offsets (`$ids`) does not matter here.
+    The JSON may be a checkpoint's offset: its other members (`$ids`) are ignored.
     """
     match value.strip().lower():
         case "earliest":
@@ -404,7 +401,7 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
             if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) or type(number) is not int:
                 raise _unexpected_json(example)
             if int(partition) > LARGEST_INT or number > LARGEST_LONG:
-                raise ParseError(f"{number} for {topic}-{partition} is larger than Kafka's numbers are")
+                raise ParseError(f"{number} for {topic}-{partition} is too large for Kafka")
             if number < minimum:
                 raise ParseError(f"{number} for {topic}-{partition} is below {minimum_name}")
             numbers[int(partition)] = number
@@ -433,15 +430,15 @@ def int32(minimum: int) -> Callable[[str], int]:
 
 
 def buffer_bytes(value: str) -> int | None:
-    """Parse the size of a socket buffer; return None for Java's -1, which leaves the size to the system."""
+    """Parse a socket buffer's size; None for Java's -1, which leaves it to the system."""
     number = int32(-1)(value)
     return None if number == -1 else number
 
 
 def servers(value: str) -> tuple[str, ...]:
-    """Parse a list of `host:port`, separated by commas, also in Java's form `SSL://host:port`.
+    """Parse a comma-separated list of `host:port`, or Java's form `SSL://host:port`.
 
-    Errors repeat no part of it: some write a password there.
+    Errors repeat no part of it: some users write a password there.
     """
     addresses = [server.strip() for server in value.split(",") if server.strip()]
     _refuse_if(not addresses, _SERVERS)
@@ -472,7 +469,7 @@ def _server(address: str) -> str:
 
 
 def _url(text: str, schemes: Collection[str]) -> SplitResult | None:
-    """Split a URL with one of these schemes and a host; None if it is none, or malformed."""
+    """Split a URL with one of these schemes and a host; None if it is anything else."""
     try:
         parts = urlsplit(text)
         is_whole = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -482,7 +479,7 @@ def _url(text: str, schemes: Collection[str]) -> SplitResult | None:
 
 
 def proxy_url(value: str) -> Secret:
-    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed."""
+    """Parse a proxy's URL, which may hold a password: kafka-python's error for a malformed one would show it."""
     parts = _url(value.strip(), _PROXIES)
     expected = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
     _refuse_if(parts is None or parts.port is None, expected)
@@ -490,7 +487,7 @@ def proxy_url(value: str) -> Secret:
 
 
 def token_endpoint(value: str) -> str:
-    """Parse the URL of a token endpoint, or of a file that holds a token; errors repeat no part of it."""
+    """Parse the URL of a token endpoint or of a file with a token; errors repeat no part of it."""
     url = value.strip()
     parts = _url(url, _HTTP)
     _refuse_if(
@@ -501,7 +498,7 @@ def token_endpoint(value: str) -> str:
 
 
 def registry_urls(value: str) -> tuple[str, ...]:
-    """Parse the URLs of a schema registry, comma-separated; errors repeat no part of them: they may hold a password."""
+    """Parse a schema registry's URLs, comma-separated; errors repeat no part, as they may hold a password."""
     urls = tuple(url.strip().rstrip("/") for url in value.split(",") if url.strip())
     are_known = all(_url(url, _HTTP) is not None and "?" not in url and "#" not in url for url in urls)
     _refuse_if(not urls or not are_known, "expected URLs such as http://registry:8081")
@@ -518,7 +515,7 @@ def secret(value: str) -> Secret:
 
 
 def host_check(value: str) -> bool:
-    """Parse Java's algorithm of the host name check; return whether there is a check."""
+    """Parse Java's algorithm for checking host names; return whether to check them."""
     algorithm = value.strip().lower()
     _refuse_if(algorithm not in ("", "https"), "expected https, or nothing to turn the check of host names off")
     return algorithm == "https"

@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 
 Position: TypeAlias = int | Moment  # an offset, `EARLIEST`, `LATEST`, or the offset at a time
-# The same in every partition, or one for each.
+# The same for every partition, or one for each.
 OffsetSpec: TypeAlias = Position | Mapping[TopicPartition, Position]
 
 
@@ -69,14 +69,14 @@ def validate(options: Options, *, streaming: bool) -> None:
     """Check the options of topics and offsets as far as possible without a broker.
 
     Raises:
-        OptionError: The options contradict one another, or a batch read or a stream does not support them; in Spark's
-            words if Spark refuses the same.
+        OptionError: the options contradict one another, or the kind of read does not support them; in Spark's words if
+            Spark refuses the same.
     """
     if options.is_snapshot:
         if streaming:
             raise OptionError(
-                "snapshot=only is supported only in batch reads: a table as of a moment does not go on. A stream has "
-                "snapshot=initial, and the topics of a changefeed"
+                "snapshot=only is supported only in batch reads. In a stream, set snapshot=initial and the topics of a "
+                "changefeed"
             )
         return
     if options.has_initial_snapshot and not streaming:
@@ -105,7 +105,7 @@ def validate(options: Options, *, streaming: bool) -> None:
 
 _MILLISECONDS = "milliseconds since the epoch"
 _COMMIT_TS = "a commit-ts (milliseconds since the epoch, times 2 to the 18th)"
-# What a number of a time can count, and how many milliseconds one is.
+# The possible units of a time, in milliseconds.
 _UNITS = {
     "seconds": Fraction(1000),
     _MILLISECONDS: Fraction(1),
@@ -113,26 +113,26 @@ _UNITS = {
     "nanoseconds": Fraction(1, 1_000_000),
     _COMMIT_TS: Fraction(1, tso.of_ms(1)),
 }
-# In no two units is one number a time between the two years. TiDB's first commit is of 2015.
+# No number is a time between these years in two of the units. TiDB's first commit was in 2015.
 _YEARS = (2015, 2100)
 _FIRST_MS, _LAST_MS = (int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp() * 1000) for year in _YEARS)
 
 
 def warn_of_implausible_times(options: Options) -> None:
-    """Warn about times and commit-ts that were probably given in another unit: such a read is silently too long."""
+    """Warn about times and commit-ts that are probably in another unit, as such a read silently reads too much."""
     for message in _implausible_times(options):
         warn(message)
 
 
 def time_hint(options: Options) -> str:
-    """Return what `warn_of_implausible_times` says, to go behind the sentence of an error; empty if it is silent."""
+    """Return the warnings of `warn_of_implausible_times`, to be appended to an error; "" without any."""
     return "".join(f". {message}" for message in _implausible_times(options))
 
 
 def _implausible_times(options: Options) -> Iterator[str]:
-    """Yield what is odd about each time that was probably given in another unit.
+    """Describe each time that is probably in another unit.
 
-    0 says "from the first", and a number above every time "to the last": they are no mistake.
+    0 means "from the first" and a number above every time "to the last", so they are not reported.
     """
     for name, number, unit in _times_given(options):
         ms = int(number * _UNITS[unit])
@@ -140,7 +140,7 @@ def _implausible_times(options: Options) -> Iterator[str]:
         if number == 0 or meant == unit or (meant is None and ms >= _LAST_MS):
             continue
         is_early = ms < _FIRST_MS
-        what = f"{_moment(ms)}, before there was a TiDB" if is_early else f"after the year {_YEARS[1]}"
+        what = f"{_moment(ms)}, before TiDB existed" if is_early else f"after the year {_YEARS[1]}"
         hint = ""
         if meant is not None:
             meant_ms = int(number * _UNITS[meant])
@@ -149,7 +149,7 @@ def _implausible_times(options: Options) -> Iterator[str]:
 
 
 def _times_given(options: Options) -> Iterator[tuple[str, int, str]]:
-    """Yield the options that hold a time: of those with a time for each partition, the first."""
+    """Yield the options that hold a time; for options with a time per partition, the first time."""
 
     def first(times: PartitionNumbers | None) -> int | None:
         return next(iter(_flat(times or {}).values()), None)
@@ -198,7 +198,7 @@ def _compare(starts: Mapping[TopicPartition, Position], ends: Mapping[TopicParti
 def by_partition(
     spec: OffsetSpec, partitions: Iterable[TopicPartition], side: Literal["start", "end"]
 ) -> dict[TopicPartition, Position]:
-    """Return what `spec` asks for in each partition.
+    """Return the requested position in each partition.
 
     Raises:
         OptionError: `spec` does not name exactly these partitions.

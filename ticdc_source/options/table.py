@@ -55,27 +55,28 @@ class OptionTable:
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
-        "instead of topics, the folder of a storage sink, such as `s3://bucket/changefeed`; also the argument of "
-        "`load()`",
+        "folder of a TiCDC storage sink to read instead of topics, such as `s3://bucket/changefeed`; also the argument "
+        "of `load()`",
         secret=True,
     )
     protocol: str = MESSAGES.option(
         "protocol",
         parsers.lower_case,
-        "protocol of the changefeed; `auto` detects it, and fails if there are several",
+        "protocol of the changefeed; `auto` detects it, and fails if it finds several",
         default="auto",
     )
     tables: tuple[tuple[str, str], ...] | None = TABLES.optional(
         "tables",
         parsers.table_patterns,
-        "tables to read, for example `db.t, db2.*`; names with dots, commas or blanks in backticks. `changelog` "
-        "and `envelope` read one table",
+        "tables to read, such as `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
+        "`outputFormat=changelog` and `envelope` read one table",
     )
     output_format: Output = OUTPUT.option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event", "record"),
         "`changelog`: one row per insert or delete of a table, two per update. `envelope`: one row per event of a"
-        " table. `event`: all tables, DDL and watermarks, rows as JSON. `record`: Kafka records, not decoded",
+        " table. `event`: events of all tables, DDL and watermarks, with rows as JSON. `record`: Kafka records, not "
+        "decoded",
         default="changelog",
     )
 
@@ -84,35 +85,35 @@ class OptionTable:
     snapshot: Literal["off", "initial", "only"] = TASKS.option(
         "snapshot",
         parsers.one_of("off", "initial", "only"),
-        "`only`: the rows of tables in TiDB as of a point in time (batch reads). `initial`: all existing rows, then "
-        "the changes from the topics (streams)",
+        "`only`: rows read from TiDB as of a point in time (batch reads). `initial`: all existing rows, then the "
+        "changes from the topics (streams)",
         default="off",
     )
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "the point in time: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), within TiDB's "
+        "for `only`: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC), no older than TiDB's "
         "`tidb_gc_life_time`",
         default="now",
     )
     snapshot_rows_per_range: int = SNAPSHOT.option(
         "snapshot.rowsPerRange",
         parsers.whole_number(1),
-        "rows per Spark input partition, which is a range of the table's key",
+        "rows per range of the key; each range becomes one Spark input partition",
         default="200000",
     )
     snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
         "snapshot.maxRangesPerTrigger",
         parsers.whole_number(1),
-        "maximum of these ranges per micro-batch",
+        "maximum ranges per micro-batch",
         default="16",
         only="stream",
     )
     tidb_url: tuple[str, int] | None = TIDB.optional(
         "tidb.url",
         parsers.host_and_port,
-        "host and port of a TiDB server, such as `tidb:4000`. Without `snapshot`, it only supplies the current columns,"
-        " types and keys",
+        "address of a TiDB server, such as `tidb:4000`. Without `snapshot`, TiDB only supplies the current columns, "
+        "types and keys",
         secret=True,
     )
     tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user; needs the privilege SELECT")
@@ -120,8 +121,8 @@ class OptionTable:
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
         parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
-        "as in MySQL's clients: `disabled`, `preferred` (default), `required`; `verify_ca` and `verify_identity` "
-        "(default with `tidb.ssl.ca`) check the certificate",
+        "as in MySQL's clients: `disabled`, `preferred` (default), `required`, `verify_ca`, `verify_identity` (default "
+        "with `tidb.ssl.ca`); only the last two check the certificate",
     )
     tidb_ssl_ca: str | None = TIDB.optional(
         "tidb.ssl.ca", parsers.stripped, "PEM file to check TiDB's certificate against"
@@ -132,22 +133,25 @@ class OptionTable:
     starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
         "startingOffsets",
         parsers.offsets,
-        "`earliest`, `latest` (streams only, and their default), or JSON with an offset for every partition, such"
-        ' as `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
+        "`earliest`, `latest` (streams only; their default), or JSON with an offset for every partition, such as"
+        ' `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
         default="earliest",
     )
     starting_timestamp: int | None = TOPICS.optional(
-        "startingTimestamp", parsers.time_ms, "start at the first record from this time on, in epoch milliseconds"
+        "startingTimestamp",
+        parsers.time_ms,
+        "start at the first record at or after this Kafka timestamp, in epoch milliseconds; overrides "
+        "`startingOffsetsByTimestamp` and `startingOffsets`",
     )
     starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "startingOffsetsByTimestamp",
         parsers.times,
-        'start time of each partition, as JSON, such as `{"topicA":{"0":1700000000000}}`',
+        'start time of each partition, as JSON, such as `{"topicA":{"0":1700000000000}}`; overrides `startingOffsets`',
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = TOPICS.option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "for a partition without a record after its start time: `error` fails, `latest` starts at its end",
+        "if a partition has no record that new: `error` fails, `latest` starts at the partition's end",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
@@ -160,20 +164,22 @@ class OptionTable:
     ending_timestamp: int | None = TOPICS.optional(
         "endingTimestamp",
         parsers.time_ms,
-        "end before the first record from this time on, in epoch milliseconds",
+        "end before the first record at or after this Kafka timestamp, in epoch milliseconds",
         only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "endingOffsetsByTimestamp", parsers.times, "end time of each partition, as JSON", only="batch"
     )
     starting_commit_ts: int | None = ROWS.optional(
-        "startingCommitTs", parsers.whole_number(0), "keep events from this commit-ts on; applied after decoding"
+        "startingCommitTs",
+        parsers.whole_number(0),
+        "keep only events with this or a later commit-ts; applied after decoding",
     )
     ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
         parsers.resolved_or_number,
-        "keep events with an earlier commit-ts. `resolved` (batches): the smallest of the partitions' largest "
-        "watermarks, so no transaction is split",
+        "keep only events with an earlier commit-ts. `resolved` (batches) ends at the smallest of the partitions' "
+        "largest watermarks, so no transaction is split",
     )
     fail_on_data_loss: bool = FETCH.option(
         "failOnDataLoss",
@@ -187,13 +193,13 @@ class OptionTable:
     max_offsets_per_trigger: int | None = PLAN.optional(
         "maxOffsetsPerTrigger",
         parsers.whole_number(1),
-        "offsets per micro-batch, shared among partitions by backlog",
+        "maximum offsets per micro-batch, divided among partitions by backlog",
         only="stream",
     )
     min_offsets_per_trigger: int | None = PLAN.optional(
         "minOffsetsPerTrigger",
         parsers.whole_number(1),
-        "a micro-batch waits until there are this many new offsets",
+        "minimum new offsets before a micro-batch starts",
         only="stream",
     )
     max_trigger_delay: int = PLAN.option(
@@ -215,11 +221,12 @@ class OptionTable:
     preimages: bool = ROWS.option(
         "preimages",
         parsers.boolean,
-        "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates), as AUTO CDC needs",
+        "`false` drops `update_preimage` rows (in `envelope` and `event`: the `before` of updates); AUTO CDC requires "
+        "this",
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = ROWS.option(
-        "operations", parsers.subset_of("insert", "update", "delete"), "rows to keep", default="insert,update,delete"
+        "operations", parsers.subset_of("insert", "update", "delete"), "changes to keep", default="insert,update,delete"
     )
     columns: tuple[str, ...] | None = TYPED_ROWS.optional(
         "columns", parsers.names, "table columns to read, comma-separated"
@@ -251,7 +258,7 @@ class OptionTable:
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
-        "inferSchema.timeoutMs", parsers.duration_ms, "time limit of that scan, in milliseconds", default="10000"
+        "inferSchema.timeoutMs", parsers.duration_ms, "time limit of that scan", default="10000"
     )
     schema_hints: str | None = TYPED_ROWS.optional(
         "schemaHints", str, "types of some columns, as Spark DDL, such as `amount decimal(10,2), flag boolean`"
@@ -277,7 +284,7 @@ class OptionTable:
     time_zone: str = ROWS.option(
         "timeZone",
         parsers.time_zone,
-        "the `--tz` of the TiCDC server, for TIMESTAMP values in messages that name no zone",
+        "time zone (`--tz`) of the TiCDC server, for TIMESTAMP values in messages without a zone",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
@@ -298,8 +305,8 @@ class OptionTable:
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = ROWS.option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "a record that cannot be read, or a value that does not fit: `FAILFAST` fails, `PERMISSIVE` returns it in"
-        " a row of its own, `DROPMALFORMED` drops, counts and logs it",
+        "a record that cannot be read, or has a value that does not fit its column: `FAILFAST` fails, `PERMISSIVE` "
+        "returns it in a row of its own, `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
@@ -308,15 +315,15 @@ class OptionTable:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps its values, and any that"
-        " do not fit their column, in the rescued column",
+        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` puts its values into the "
+        "rescued column, along with values that do not fit their own column",
         default="fail",
     )
     rescued_data_column: str | None = TYPED_ROWS.optional(
         "rescuedDataColumn",
         str,
-        "name of the rescued column, which also keeps bytes that are not UTF-8; with `onSchemaDrift=rescue` the "
-        "default is `_rescued_data`",
+        "name of the rescued column, which also keeps bytes that are not UTF-8; with `onSchemaDrift=rescue`, "
+        "`_rescued_data` by default",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
@@ -337,14 +344,11 @@ class OptionTable:
     max_message_bytes: int = MESSAGES.option(
         "maxMessageBytes",
         parsers.size_bytes,
-        "maximum size of a decompressed message or a claim-check file; a larger one is a bad record",
+        "maximum size of a decompressed message or a claim-check file; larger ones are bad records",
         default="72m",
     )
     claim_check_location: str | None = ROWS.optional(
-        "claimCheckLocation",
-        parsers.folder,
-        "folder of TiCDC's claim-check files: a path or an fsspec URL",
-        secret=True,
+        "claimCheckLocation", parsers.folder, "folder of TiCDC's claim-check files (path or fsspec URL)", secret=True
     )
     on_handle_key_only: Literal["fail", "null"] = ROWS.option(
         "onHandleKeyOnly",
@@ -363,8 +367,7 @@ class OptionTable:
     debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
-        "the changefeed's `debezium-binary-handling-mode`. By default base64, with a warning for columns that may be "
-        "hex",
+        "the changefeed's `debezium-binary-handling-mode`. Default: base64, with a warning for columns that may be hex",
     )
 
     # Files of a storage sink
@@ -375,7 +378,7 @@ class OptionTable:
         "`terminator` of the sink, which ends each row. By default `\\r\\n`; in JSON, `\\n` too",
     )
     csv_delimiter: str = LINES.option("csv.delimiter", parsers.delimiter, "`delimiter` of the sink", default=",")
-    csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink; may be empty", default='"')
+    csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink", default='"')
     csv_null: str = LINES.option("csv.null", str, "`null` of the sink", default="\\N")
     csv_include_commit_ts: bool = LINES.option(
         "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink", default="true"
@@ -430,23 +433,15 @@ class OptionTable:
     )
     proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of the proxy", default="8080")
     http_connect_timeout_ms: int = MESSAGES.option(
-        "http.connect.timeout.ms",
-        parsers.duration_ms,
-        "timeout for connecting to the registry, in milliseconds",
-        default="10000",
+        "http.connect.timeout.ms", parsers.duration_ms, "timeout for connecting to the registry", default="10000"
     )
     http_read_timeout_ms: int = MESSAGES.option(
-        "http.read.timeout.ms",
-        parsers.duration_ms,
-        "timeout for the registry's answer, in milliseconds",
-        default="10000",
+        "http.read.timeout.ms", parsers.duration_ms, "timeout for the registry's answer", default="10000"
     )
     glue_region: str | None = MESSAGES.optional(
-        "glue.region", parsers.stripped, "region of AWS Glue Schema Registry, if AWS's configuration lacks it"
+        "glue.region", parsers.stripped, "region of AWS Glue Schema Registry, if not in AWS's configuration"
     )
-    glue_endpoint: str | None = MESSAGES.optional(
-        "glue.endpoint", parsers.stripped, "URL of AWS Glue, instead of the region's"
-    )
+    glue_endpoint: str | None = MESSAGES.optional("glue.endpoint", parsers.stripped, "custom URL of AWS Glue")
 
     # Kafka
 
@@ -454,25 +449,25 @@ class OptionTable:
         "fetchOffset.numRetries", parsers.whole_number(0), "retries of an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = FETCH.option(
-        "fetchOffset.retryIntervalMs", parsers.duration_ms, "time before each retry, in milliseconds", default="1000"
+        "fetchOffset.retryIntervalMs", parsers.duration_ms, "time before each retry", default="1000"
     )
     fetch_offset_min_interval_ms: int = PLAN.option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
-        "how long a look-up is reused, in milliseconds",
+        "how long an offset look-up is reused",
         default="200",
         only="stream",
     )
     kafka_consumer_poll_timeout_ms: int = CLIENT.option(
         "kafkaConsumer.pollTimeoutMs",
         parsers.duration_ms,
-        "how long a read waits for the next record before it fails, in milliseconds",
+        "how long a read waits for the next record before it fails",
         default="120000",
     )
     broker_timeout_ms: int = TOPICS.option(
         "brokerTimeoutMs",
         parsers.duration_ms,
-        "how long a running stream waits for its brokers, in milliseconds",
+        "how long a running stream waits for its brokers",
         default="300000",
         only="stream",
     )
@@ -483,25 +478,28 @@ class OptionTable:
     # Output and monitoring
 
     max_rows_per_batch: int = MESSAGES.option(
-        "maxRowsPerBatch", parsers.whole_number(1), "rows in an Arrow record batch", default="8192"
+        "maxRowsPerBatch", parsers.whole_number(1), "maximum rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = MESSAGES.option(
-        "maxBytesPerBatch", parsers.size_bytes, "approximate size of an Arrow record batch in bytes", default="32m"
+        "maxBytesPerBatch", parsers.size_bytes, "approximate maximum size of an Arrow record batch", default="32m"
     )
     commit_group_offsets: bool = TOPICS.option(
         "commitGroupOffsets",
         parsers.boolean,
-        "`true` commits finished offsets to the group `kafka.group.id`, for monitoring only",
+        "`true` commits processed offsets to the consumer group `kafka.group.id`, for monitoring only",
         default="false",
         only="stream",
     )
     metrics_path: str | None = TASKS.optional(
-        "metricsPath", parsers.metrics_folder, "folder or URI for a JSON line of counters per offset range", secret=True
+        "metricsPath",
+        parsers.metrics_folder,
+        "path or URI of a folder for metrics: one JSON line per offset range",
+        secret=True,
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
         "nativeCode",
         parsers.one_of("auto", "off", "require"),
-        "`auto` uses the native path where it is installed, `off` never does, `require` fails without it",
+        "`auto` uses the native path (Rust) where it is installed, `off` never does, `require` fails without it",
         default="auto",
     )
     strict_options: bool = MESSAGES.option(

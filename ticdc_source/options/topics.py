@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 def listed(partitions: Iterable[object]) -> str:
-    """Return partitions, or what is said of each, in one text: the first ones, and how many more there are."""
+    """Join items, such as partitions, in one text: the first ones, and how many more there are."""
     texts = [str(each) for each in partitions]
     more = len(texts) - _MOST_LISTED
     return ", ".join(texts if more <= 0 else [*texts[:_MOST_LISTED], f"… and {more:,} more"])
@@ -62,12 +62,12 @@ def topic_choice(options: Options) -> TopicChoice:
     """Return which topics the options choose.
 
     Raises:
-        OptionError: The option names no topic, or the pattern is not a regular expression that Python reads; or the
-            read is one of files.
+        OptionError: the option names no topic, the pattern is not a valid Python regular expression, or the read is of
+            files.
     """
     if options.path is not None:
         raise OptionError(
-            "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
+            "Option 'path' names files of a storage sink, but this needs topics of Kafka: set 'subscribe' instead"
         )
     if options.assign is not None:
         return _assign(options.assign)
@@ -92,8 +92,8 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     r"""Compile Spark's `subscribePattern`.
 
     Spark compiles it with `java.util.regex` and matches whole names. For the characters of topic names (letters,
-    digits, dot, underscore, hyphen) Python's `re` has the same meaning, with three exceptions. `\Q…\E` and `(?<name>…)`
-    are rewritten here. Python has no intersections of character classes (`[a-z&&[^x]]`): they are refused.
+    digits, dot, underscore, hyphen) Python's `re` means the same, with three exceptions: `\Q…\E` and `(?<name>…)` are
+    rewritten here, and intersections of character classes (`[a-z&&[^x]]`) are refused, as Python has none.
     """
     if text is None or not text.strip():
         raise OptionError(
@@ -103,20 +103,20 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     written = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", written)
     try:
         with warnings.catch_warnings():
-            # Python warns of what Java reads as a nested set or an intersection: the meanings differ.
+            # Python warns about what Java reads as a nested set or an intersection.
             warnings.simplefilter("error", FutureWarning)
             return re.compile(written)
     except (re.error, FutureWarning) as error:
         raise OptionError(
-            f"Option 'subscribePattern': '{text}' is not a regular expression that Python reads: {error}"
+            f"Option 'subscribePattern': '{text}' is not a valid Python regular expression: {error}"
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """Patterns of (database, table), in which `*` stands for any text; without patterns, all tables match.
+    """Patterns of (database, table), where `*` stands for any text; without patterns, all tables match.
 
-    Names are compared without case, as in TiDB.
+    The case of names is ignored, as in TiDB.
     """
 
     patterns: tuple[tuple[str, str], ...] = ()
@@ -131,12 +131,12 @@ class TableFilter:
         return not self.patterns or any(_like(pattern, database) for pattern, _ in self.patterns)
 
     def matches_ddl(self, table: TableName) -> bool:
-        """Whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
+        """Whether DDL of the table, or of the database if it has no name, may concern a matching table."""
         return self.matches(table) if table.table else self.matches_database(table.database)
 
     def without_row(self, there: Iterable[TableName], among: str) -> str:
-        """Say that none of the wanted tables has a row; `among` says in how many records."""
-        # By its parts: what the names of one database have in common says nothing.
+        """Return the message that no wanted table has a row; `among` is the number of records."""
+        # Compare by parts: a common database says nothing.
         near = [
             str(table)
             for pattern in self.patterns
@@ -159,7 +159,7 @@ def parse_table(text: str) -> TableName:
     """Parse `database.table`, in which names may be in backticks.
 
     Raises:
-        ValueError: The text does not have this form.
+        ValueError: the text does not have this form.
     """
     database, table = (unquote_name(part) for part in split_names(text, separators="."))
     return TableName(database, table)

@@ -1,1 +1,1 @@
-"""The pipeline turns chunks of Kafka records into record batches of the read schema."""
+"""The pipeline turns chunks of Kafka records into Arrow record batches with the read schema."""

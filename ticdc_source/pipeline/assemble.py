@@ -24,7 +24,7 @@ from ticdc_source.sources.chunk import Chunk
 
 Value = TypeVar("Value")
 
-_MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
+_MOST_MS = (1 << 63) // 1000  # the limit of timestamps in microseconds; producers may write any number
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())
@@ -36,9 +36,9 @@ _ORIGIN_OP = ORIGIN.get_field_index("op")
 ORIGIN_COLUMN = "origin of the event"
 
 
-# What is known of each row beside its columns: the record it comes from, as that record's position in the chunk; its
-# event, as an index in the message; its change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; and what the
-# protocol knows of the event, NULL if unknown.
+# What is known of each row beside its columns: the position of its record in the chunk; the index of its event in the
+# message; its change type, an index into `CHANGE_TYPES`, or DDL or WATERMARK; and what the protocol knows of the event,
+# NULL if unknown.
 ROW_FACTS = pa.schema(
     [
         pa.field("position", pa.int32()),
@@ -55,7 +55,7 @@ _FACT_TYPES = {field.name: field.type for field in ROW_FACTS}
 
 
 def row_facts(count: int, **given: pa.Array) -> pa.RecordBatch:
-    """Return the facts of so many rows, by their names in `ROW_FACTS`; those that are not given are NULL."""
+    """Return the facts (`ROW_FACTS`) of `count` rows; those not given are NULL."""
     arrays = [given.pop(name) if name in given else pa.nulls(count, type_) for name, type_ in _FACT_TYPES.items()]
     assert not given, f"{[*given]} are no facts of rows"  # noqa: S101 (a misspelt name)
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_FACTS)
@@ -63,14 +63,13 @@ def row_facts(count: int, **given: pa.Array) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What assembly is given: one entry per row, in row order.
+    """The input of assembly: one entry per row, in row order.
 
     Attributes:
-        chunk: the records they come from.
-        protocol: the wire format.
+        chunk: the records the rows come from.
         table: None for bad records alone.
         facts: what is known of each row beside its columns (`ROW_FACTS`).
-        columns: what the table, or `outputFormat`, brings, by its name in the read schema.
+        columns: the columns of the table, or of `outputFormat`, by name in the read schema.
     """
 
     chunk: Chunk
@@ -103,7 +102,7 @@ class Rows:
         return replace(self, facts=self.facts.filter(keep), columns=columns)
 
     def at(self, rows: pa.Array) -> Rows:
-        """Return the facts of the rows at some row indexes, without their columns."""
+        """Return the facts of the rows at these row indexes, without columns."""
         return replace(self, facts=self.facts.take(rows), columns={})
 
     def offsets(self) -> pa.Array:
@@ -238,13 +237,13 @@ _FACTS_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key
 def portions(
     rows: Rows, corrupt: Sequence[Corrupt], layout: Layout, max_bytes: int
 ) -> Iterator[tuple[Rows, Sequence[Corrupt]]]:
-    """Cut rows and bad records so that the keys, values and headers in the rows of each portion stay within a size.
+    """Cut rows and bad records so that a portion's keys, values and headers stay within `max_bytes`.
 
-    A record may have thousands of events, and the row of each may hold the whole record. A single row may be larger
-    than `max_bytes`.
+    A record may have thousands of events, each with a row that holds the whole record. A single row may exceed the
+    limit.
     """
     if not layout.repeated or not ((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt)):
-        yield rows, corrupt  # a record has one event: its rows hold it twice at most
+        yield rows, corrupt  # one event per record: rows hold a record twice at most
         return
     facts = concatenated([rows, _rows_of_corrupt(corrupt, rows)])
     sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(facts.column("position"))
@@ -275,7 +274,7 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     """Return a record batch of the read schema; bad records become rows of their own, in order.
 
     Raises:
-        SchemaError: a column that may not be NULL is.
+        SchemaError: a NOT NULL column is NULL.
     """
     arrays = [rows.columns[name] if fill is None else _FILL[fill](rows) for name, fill in layout.fields]
     if layout.source is not None:
@@ -292,8 +291,8 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
             chunk = rows.chunk
             raise SchemaError(
-                f"Column {missing} is NOT NULL in the schema that was given, and has NULL in a row of "
-                f"{chunk.topic}-{chunk.partition}, offsets {chunk.offsets[0]} to {chunk.offsets[-1]}"
+                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {chunk.topic}-{chunk.partition}, "
+                f"offsets {chunk.offsets[0]} to {chunk.offsets[-1]}: make it nullable"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
@@ -308,7 +307,7 @@ def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
 
 
 def _missing(field: pa.Field, array: pa.Array) -> str | None:
-    """Return the name of a column that must not be NULL but is: this one, or a member of a struct that is not NULL."""
+    """Return the name of a NOT NULL column that is NULL: this one, or a member of a struct that is not NULL."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):

@@ -1,7 +1,8 @@
 """Coalescing: chunks with few wanted events before decoding, small record batches after it.
 
-Decoding five events costs as much as decoding fifty. Events and rows that wait to be coalesced are lost if a later
-record raises an error. That is harmless: a Spark task fails as a whole.
+Decoding five events costs as much as decoding fifty. Waiting events and rows are lost if a later record raises an
+error,
+which is harmless: a Spark task fails as a whole.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _MOST_BYTES = 4 << 20
 
 
 def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chunk, Split]]:
-    """Yield chunks and their events. Of chunks with few events, the records with events form one chunk.
+    """Yield chunks and their events; the records with events of sparse chunks are merged into one chunk.
 
-    Every event is yielded once, in the same order and with the same address. Chunks without an event are not yielded.
-    Counts (`skipped`, `others`) stay with the chunks that came in.
+    Every event is yielded once, in order and with its address. Chunks without events are not yielded. Counts
+    (`skipped`, `others`) stay with the original chunks.
     """
     coalesced: _Coalesced | None = None
     for chunk, split in splits:
@@ -92,7 +93,7 @@ class _Coalesced:
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order, in as few record batches as the limits allow, without cutting one."""
+    """Merge record batches, in order and without cutting one, into as few as the limits allow."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -107,7 +108,7 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Concatenate record batches. More than 2 GiB of text stay several batches."""
+    """Concatenate record batches; more than 2 GiB of text remain several."""
     if len(batches) < 2:  # noqa: PLR2004 (nothing to concatenate)
         return batches
     return list(pa.Table.from_batches(batches).combine_chunks().to_batches())

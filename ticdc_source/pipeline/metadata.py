@@ -1,4 +1,4 @@
-"""The columns of the read schema: the metadata columns, one row each, and which field of a schema is what."""
+"""The columns of the read schema: the table of metadata columns, and the role of each field of a schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import TIMESTAMP, VARIANT
 
-# First the members for which jobs of other change feeds look, then what locates an event of TiCDC.
+# First the members that jobs for other change feeds expect, then those that locate an event of TiCDC.
 SOURCE = pa.struct(
     [
         pa.field("version", pa.string()),
@@ -80,10 +80,10 @@ class FormatColumn:
     """A column that an `outputFormat` other than changelog has for every table.
 
     Attributes:
-        arrow: its Arrow type; None for a struct of the table's columns.
-        fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
+        arrow: None for a struct of the table's columns.
+        fill: its name in `assemble._FILL` if assembly fills it from the facts of rows; "" if the rows bring it.
         prefixed: whether `metadataColumnPrefix` precedes the name.
-        repeats: whether it repeats another column under a second name. Without a prefix both have the same name.
+        repeats: whether it repeats another column; without a prefix both have the same name.
     """
 
     name: str
@@ -157,14 +157,13 @@ _WHOLE_PARTS = frozenset({"key", "value", "headers"})  # of a record, by their n
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Which field of the read schema is what.
+    """The role of each field of the read schema.
 
     Attributes:
         metadata: the metadata columns: name in the schema → name in `assemble._FILL`.
         corrupt: the name of the corrupt-record column, None if the schema has none.
         rescued: the name of the rescued column, None if the schema has none.
-        output: the option `outputFormat`.
-        own: the columns that the rows bring, for `outputFormat` other than changelog: name → name in the schema.
+        own: the columns that rows bring, unless the output is changelog: name → name in the schema.
     """
 
     schema: pa.Schema
@@ -176,18 +175,18 @@ class Layout:
 
     @cached_property
     def fields(self) -> tuple[tuple[str, str | None], ...]:
-        """The name of each field, and its name in `assemble._FILL` if that fills it."""
+        """The name of each field, and its name in `assemble._FILL` or None."""
         fills = dict(self.metadata) if self.corrupt is None else {self.corrupt: "corrupt", **self.metadata}
         return tuple((name, fills.get(name)) for name in self.schema.names)
 
     @cached_property
     def required(self) -> tuple[tuple[int, pa.Field], ...]:
-        """The fields that must not be NULL, or are structs with such members, with their indexes."""
+        """The index and field of NOT NULL fields, and of structs with such members."""
         return tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
 
     @cached_property
     def repeated(self) -> frozenset[str]:
-        """Which of a record's `key`, `value` and `headers` are in each of its rows."""
+        """The parts of a record (`key`, `value`, `headers`) that each of its rows repeats."""
         return _WHOLE_PARTS & set(self.metadata.values())
 
     @cached_property
@@ -197,7 +196,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: pa.Schema, options: Options) -> Layout:
-        """Return the layout of a schema, whose fields are told apart by name, without case.
+        """Find the role of each field by its name, ignoring case.
 
         Raises:
             SchemaError: a metadata column has a wrong type, `outputFormat` has no such column, or the rescued column is
@@ -211,13 +210,13 @@ class Layout:
         }
         format_columns = {
             ((prefix if column.prefixed else "") + column.name).lower(): column
-            for column in reversed(FORMAT_COLUMNS[output])  # without a prefix, the column itself and not its repetition
+            for column in reversed(FORMAT_COLUMNS[output])  # without a prefix, the column itself, not its repetition
         }
         metadata, own, corrupt_name, rescued_name = {}, {}, None, None
         for field in schema:
             name = field.name.lower()
             if is_changelog and field.metadata and TABLE.encode() in field.metadata:
-                continue  # inference found this column in the table: it is no metadata column, whatever its name
+                continue  # inference found this column in the table, so it is not a metadata column
             if name in format_columns:
                 column = format_columns[name]
                 _require_format(field, column, may_be_variant=output == "event" and name in JSON_COLUMNS)
@@ -240,9 +239,7 @@ class Layout:
                     f"{', '.join(reversed(format_columns))}"
                 )
         if rescued is not None and rescued_name is None:
-            raise SchemaError(
-                f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
-            )
+            raise SchemaError(f"The schema lacks the column '{rescued}' of rescuedDataColumn: add {rescued} STRING")
         return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name, output=output, own=own)
 
     def data_fields(self) -> list[pa.Field]:
@@ -258,7 +255,7 @@ class Layout:
         for image in ("before", "after") if self.output == "envelope" else ():
             for field in self.schema.field(self.own[image]).type if image in self.own else ():
                 if fields.setdefault(field.name.lower(), field).type != field.type:
-                    raise SchemaError(f"Column {field.name} has one type in 'before' and another in 'after'")
+                    raise SchemaError(f"Column {field.name} has different types in 'before' and 'after'")
         return list(fields.values())
 
 
@@ -282,7 +279,7 @@ def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bo
 
 
 def _require_members(source: pa.Field) -> None:
-    """Check the members of `source` in a schema of the user's: any of those there are, in any order."""
+    """Check the members of `source` in a user's schema: any of the known ones, in any order."""
     if not pa.types.is_struct(source.type) or not source.type.num_fields:
         _require_type(source, SOURCE)
     member_types = {member.name: member.type for member in SOURCE}

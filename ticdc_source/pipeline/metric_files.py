@@ -1,7 +1,7 @@
-"""Small files in a folder or in a store of `pyarrow.fs`, as `metricsPath` has: a reader sees each whole or not at all.
+"""Small files in a folder or a store of `pyarrow.fs`, as for `metricsPath`; readers see only complete files.
 
-A URI may hold credentials (`s3://key:secret@bucket`), and pyarrow's errors may repeat a URI. So no message here has the
-text of an error without them.
+A URI may hold credentials (`s3://key:secret@bucket`), and pyarrow's errors may repeat it. So messages here have errors'
+texts only without them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # Spark's name of a scheme: pyarrow'
 # Stores in which an object appears when its upload ends. Elsewhere a file is visible while it is written.
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 _LOCAL = "local"
-# A store that cannot be reached takes seconds to fail: pyarrow's S3 client tries for six. Every task would wait for it.
+# An unreachable store takes seconds to fail (pyarrow's S3 client: six), and every task would wait for it.
 _PAUSE_S = 60.0
 _PARTS = re.compile(r"[/:@?#&=]+")  # between the parts of a URI
 _SUFFIX = ".jsonl"
@@ -40,11 +40,9 @@ _SUFFIX = ".jsonl"
 class MetricFiles:
     """The metric files of one folder: a path, or a URI that `pyarrow.fs` knows.
 
-    `write` never fails: a failure is logged once, until a file can be written again. For a minute after it, no file is
-    written, so that a store that does not answer does not delay every task.
-
-    The other methods raise an OSError if the store cannot be read or written. Its text may show a secret; `shown` does
-    not.
+    `write` never fails: a failure is logged once, until a file can be written again. For a minute after it nothing is
+    written, so that a dead store does not delay every task. The other methods raise an OSError, whose text may show a
+    secret; `shown` does not.
     """
 
     def __init__(self, location: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,11 +52,11 @@ class MetricFiles:
         self._paused_until: float | None = None
 
     def __repr__(self) -> str:
-        """Return the place without what may be secret."""
+        """Return the location without secrets."""
         return f"MetricFiles({redacted(self._location)})"
 
     def write(self, name: str, lines: Iterable[Mapping[str, object]]) -> None:
-        """Write lines as JSON to one new file whose name begins with `name`."""
+        """Write lines as JSON to a new file whose name begins with `name`."""
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self._paused_until is not None and self._clock() < self._paused_until:
             return
@@ -87,7 +85,7 @@ class MetricFiles:
                 return None
 
     def names(self) -> list[str]:
-        """Return the names of the files that are whole, in order; none if there is no folder."""
+        """Return the names of the complete files, in order; empty if there is no folder."""
         with _store_errors():
             system, folder = self._open()
             if system.type_name == _LOCAL:
@@ -133,13 +131,13 @@ class MetricFiles:
 
 @lru_cache(maxsize=8)
 def metric_files(location: str) -> MetricFiles:
-    """Return the metric files of a place: one object per process, so that a store is opened once."""
+    """Return the metric files of a location; one object per process, so that a store is opened once."""
     return MetricFiles(location)
 
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """Turn what stores raise, and files that are not JSON, into OSError."""
+    """Turn errors of stores, and of files that are not JSON, into OSError."""
     try:
         yield
     except (ValueError, NotImplementedError, pa.ArrowException) as error:

@@ -1,6 +1,6 @@
-"""What a read counts, and the lines of `metricsPath`.
+"""The counters of a read, and the lines of `metricsPath`.
 
-Prometheus has what inspection/progress.py tells, and of a sync what its syncs/reports.py tells.
+The Prometheus metrics are in inspection/progress.py, and those of a sync in the lakehouse's syncs/reports.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ticdc_source.sources.chunk import Chunk
 
 
 class TaskFacts(TypedDict, total=False):
-    """Which Spark task wrote a metrics line: empty outside Spark; a batch read has no query and no micro-batch."""
+    """The Spark task that wrote a metrics line: empty outside Spark; a batch read has no query or micro-batch."""
 
     query: str | None
     batch: int | None
@@ -33,12 +33,12 @@ class TaskFacts(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Counters:
-    """What was read of one offset range. Most of it is in the metrics line: docs/reference/metrics.md.
+    """What was read of one offset range, for the metrics line (docs/reference/metrics.md).
 
     Attributes:
         images: row images by `_change_type`.
         general, native: row images that the general path parsed, and that the native path read.
-        watermarks: how many there were; `watermark` is the largest.
+        watermarks: their number; `watermark` is the largest.
         other_rows: row events of other tables.
     """
 
@@ -76,13 +76,13 @@ class Counters:
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
         self.lost_deletes += split.lost_deletes
-        # Until `count_events` says which of them are of a wanted table.
+        # Until `count_events` says which of them belong to a wanted table.
         self.other_rows += split.others + sum(map(len, split.tables.values()))
         for event in split.watermarks:
             self.watermark = event.ts if self.watermark is None else max(self.watermark, event.ts)
 
     def count_events(self, events: int) -> None:
-        """Count so many row events, which `count_split` counted as those of other tables, as wanted."""
+        """Count row events as wanted, which `count_split` has counted as those of other tables."""
         self.other_rows -= events
 
     def count_rows(self, change_types: pa.Array, commit_ts: pa.Array) -> None:
@@ -103,7 +103,7 @@ def _bytes(parts: Sequence[bytes | None]) -> int:
     return sum(map(len, filter(None, parts)))
 
 
-# What `events` of a metrics line has beside images: its name, and that of the counter.
+# Members of `events` in a metrics line beside images, with the names of their counters.
 _EVENTS = {
     "ddl": "ddl", "destructive_ddl": "destructive_ddl", "watermark": "watermarks", "other_tables": "other_rows",
 }  # fmt: skip
@@ -120,7 +120,7 @@ def metrics_line(
     client: str | None = None,
     native_fallback: str | None = None,
 ) -> dict[str, object]:
-    """Return the metrics line of one offset range: docs/reference/metrics.md says what its members mean."""
+    """Return the metrics line of one offset range; see docs/reference/metrics.md."""
     counts = {each.name: getattr(counters, each.name) for each in fields(counters)}
     images, native, general = (counts.pop(name) for name in ("images", "native", "general"))
     others = {name: counts.pop(counter) for name, counter in _EVENTS.items()}

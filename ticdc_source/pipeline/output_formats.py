@@ -1,4 +1,4 @@
-"""For each `outputFormat`: from the events of a chunk to the rows to assemble, and the events that cannot be read."""
+"""For each `outputFormat`: the events of a chunk → the rows to assemble, and the events that cannot be read."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Format = Callable[[Chunk, Split, ReadSpec, ReadState], tuple[Rows, list[Corrupt]
 class Folded(NamedTuple):
     """Row images, paired: one row per event.
 
-    `rows` have the facts of the event's last image, and no columns. `before` and `after` are the row indexes of the
-    event's images; int32, NULL if it has none.
+    `rows` have the facts of each event's last image, and no columns. `before` and `after` are the row indexes of its
+    images: int32, NULL for none.
     """
 
     rows: Rows
@@ -46,7 +46,7 @@ class Folded(NamedTuple):
 
 
 def fold(images: Rows) -> Folded:
-    """Pair the before and after images of each event: from rows of `outputFormat=changelog` to one row per event."""
+    """Pair the before and after images of each event: rows of `outputFormat=changelog` → one row per event."""
     no_row = pa.scalar(None, pa.int32())
     last, old = row_indices(len(images)), no_row
     rows = images
@@ -126,7 +126,7 @@ _OWN = {column.name: column.arrow for column in FORMAT_COLUMNS["event"] if not c
 
 
 def _with_columns(rows: Rows, columns: Mapping[str, pa.Array]) -> Rows:
-    """Return the rows with these columns, and NULL in the others that this module builds."""
+    """Return the rows with these columns; other columns that this module builds are NULL."""
     nulls = {name: pa.nulls(len(rows), arrow) for name, arrow in _OWN.items() if name not in columns}
     return replace(rows, columns={**nulls, **columns})
 
@@ -162,7 +162,7 @@ def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
 
 
 def _definitions(events: Sequence[DDLEvent]) -> dict[str, pa.Array]:
-    """Return the names of tables, and the wire format's own descriptions of them as JSON."""
+    """Return table names, and the wire format's descriptions of the tables as JSON."""
     changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
     texts = {
         "database": [event.table.database or None for event in events],
@@ -226,7 +226,7 @@ def _events_at(
     commit_ts: pa.Int64Array = _MOST,
     watermark_ts: pa.Int64Array = _MOST,
 ) -> pa.Table:
-    """Return events of one type, given their records; a commit-ts may be NULL."""
+    """Return events of one type, by record; a commit-ts may be NULL."""
     count = len(positions)
     names = [repeated(name, pa.string(), count) for name in (None if table is None else str(table), event_type)]
     numbers = [pa.repeat(each, count) if each is _MOST else each for each in (commit_ts, watermark_ts)]
@@ -234,9 +234,9 @@ def _events_at(
 
 
 def _by_record(count: int, events: Sequence[pa.Table]) -> dict[str, pa.Array]:
-    """Return the names and numbers of each record: of numbers the least, NULL if there is none or one is unknown."""
-    # Each record once, so that groups are all records, in order. Without threads, groups and names are in the order in
-    # which they first occur.
+    """Return each record's names and smallest numbers; a number is NULL if there is none or one is unknown."""
+    # With each record once, the groups are all records. Without threads, groups and names keep the order in which they
+    # first occur.
     table = pa.concat_tables([_events_at(range(count), None), *events])
     records = table.group_by("position", use_threads=False).aggregate(_LEAST + _NAMED)
     named = {name: records.column(f"{name}_distinct").combine_chunks().cast(NAMES) for name, _, _ in _NAMED}
@@ -248,11 +248,11 @@ def _by_record(count: int, events: Sequence[pa.Table]) -> dict[str, pa.Array]:
 def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     """Return one row for each record of a chunk.
 
-    With the option `tables` or a range of commit-ts, tombstones and records without wanted events are left out.
-    A record that cannot be split is always kept: which tables it holds is unknown.
+    With the option `tables` or a range of commit-ts, tombstones and records without wanted events are left out. A
+    record that cannot be split is always kept, because its tables are unknown.
 
     Raises:
-        DecodeError: a record could not be taken out of its record batch.
+        DecodeError: a record could not be extracted from its record batch.
     """
     if chunk.failure is not None:
         raise DecodeError(chunk.failure, chunk.address(0))

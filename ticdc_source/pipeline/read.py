@@ -1,4 +1,4 @@
-"""The pipeline on one screen: chunks → split → decode → assemble. Data flows one way; nothing here infers."""
+"""The read loop: chunks → split → decode → assemble. Data flows one way; nothing here infers."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _log = logging.getLogger(__name__)
 
 @cache
 def leave_out_modules() -> None:
-    """Leave what lives now out of garbage collections; only the first call in a worker does something.
+    """Exclude all existing objects from garbage collections, at the first call in a worker.
 
-    PySpark's daemon runs a full collection after each task, which would look at the objects of all imported modules:
-    50 ms. An object is still freed when the last reference to it goes.
+    PySpark's daemon runs a full collection after each task, which takes 50 ms for the objects of all imported modules.
+    Objects are still freed with their last reference.
     """
     gc.freeze()
 
 
 def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
-    """Read rows out of chunks, of any number of topic partitions: the read loop of workers, `decode` and `tail`.
+    """Read the rows of chunks: the read loop of workers, `decode` and `tail`.
 
-    The records of each topic partition must come in offset order.
+    The chunks may have any topic partitions, each in offset order.
 
     Raises:
-        DecodeError: something cannot be read, and the mode is FAILFAST.
-        SchemaError: the messages do not fit the read schema, or hold a second table.
+        DecodeError: a record or event cannot be read, and the mode is FAILFAST.
+        SchemaError: the messages do not fit the read schema, or have a second table.
         DataLossError: a DDL statement removed rows without delete events, and `onDestructiveDDL` is fail.
     """
     state = ReadState.of(spec) if state is None else state
@@ -115,14 +115,14 @@ def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterat
 
 
 def _within(split: Split, spec: ReadSpec) -> Split:
-    """Drop row and DDL events outside of the range of commit-ts: of a record, only whether it has others counts."""
+    """Drop row and DDL events outside of the range of commit-ts: for a record, only the others count."""
     _keep(split, spec.commits, lambda events: commit_versions_of(events, spec.decoder))
     split.ddl = [event for event in split.ddl if event.commit_ts is None or spec.commits.contains(event.commit_ts)]
     return split
 
 
 def _keep(split: Split, commits: CommitRange, versions_of: Callable[[TableEvents], pa.Int64Array]) -> None:
-    """Drop row events outside of a range before they are decoded: an ALTER may have given later ones other types."""
+    """Drop row events outside of a range before decoding: an ALTER may have changed the types of later ones."""
     for table, events in list(split.tables.items()):
         kept = pc.fill_null(commits.contains_each(versions_of(events)), True)  # noqa: FBT003 (Arrow's)
         if kept.false_count:
@@ -148,7 +148,7 @@ def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> 
 
 
 def _wants(spec: ReadSpec) -> Wants:
-    return lru_cache(maxsize=4096)(spec.tables.matches)  # asked for each table of each chunk
+    return lru_cache(maxsize=4096)(spec.tables.matches)  # called for each table of each chunk
 
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
@@ -158,7 +158,7 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
         first = pc.index(lacks, value=True).as_py()
         address = rows.chunk.address(rows.positions[first].as_py())
         raise DecodeError(
-            "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used",
+            "a row has neither a commit-ts nor a time to replace it: leave startingCommitTs and endingCommitTs out",
             address,
         )
     keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
@@ -166,10 +166,10 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
 
 
 def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: ReadState) -> None:
-    """Report a DDL event that removes rows of the table that is read (of any table, with `outputFormat=event`).
+    """Report a DDL event that removes rows of the table of the read (with `outputFormat=event`, of any table).
 
-    With `event`, the copy that is a row is reported. Otherwise nobody has looked up which copies the read has, and each
-    task reports the first one that it meets.
+    With `event`, the copy that is returned is reported. Otherwise it is unknown which copies the read has, and each
+    task reports the first that it finds.
     """
     if event.commit_ts is not None and not spec.commits.contains(event.commit_ts):
         return
@@ -182,16 +182,16 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
     if table is not None and removes_rows_of(event, table):
         state.counters.destructive_ddl += 1
         statement = shorten(event.query or event.type, _SHOWN)
-        reason = f"{statement} has removed rows of {table} upstream, and no delete events tell which"
+        reason = f"{statement} removed rows of {table} upstream without delete events"
     elif is_too_long(event) and event.type_code is None and _may_concern(event, table):
-        reason = f"A DDL text of {len(event.query)} characters is not looked into: whether it removes rows is not known"
+        reason = f"A DDL text of {len(event.query)} characters is too long to parse, and may have removed rows"
     else:
         return
     state.destructive.add(event.identity)
     if spec.on_destructive_ddl == "fail":
         raise DataLossError(
-            f"{reason} ({where}, commit-ts {event.commit_ts}). Read on with onDestructiveDDL=warn; then do the same to "
-            "the rows with a smaller _commit_version in what this feed is applied to"
+            f"{reason} ({where}, commit-ts {event.commit_ts}). Set onDestructiveDDL=warn to read on, and remove the "
+            "same rows from the target of this feed (those with a smaller _commit_version)"
         )
     if spec.on_destructive_ddl == "warn" and spec.layout.output != "event":
         _log.warning("onDestructiveDDL: %s (%s)", reason, where)

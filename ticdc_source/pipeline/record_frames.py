@@ -1,4 +1,4 @@
-"""Records that come as rows of a DataFrame, on a worker: which of them tell the schema, and how they are decoded."""
+"""Records as rows of a DataFrame, on a worker: finding those that tell the schema, and decoding them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
-# What a row has of its record. A DataFrame may lack all but the value; its column is NULL then.
+# The columns of a record. A DataFrame may lack all but the value; missing columns are NULL.
 RECORD = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -52,11 +52,11 @@ _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
 
 def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Return the records from which the driver can tell the schema of all: a few of each table, and all with DDL.
+    """Return the records that tell the schema of all: a few of each table, and all with DDL.
 
-    Kept are the rows that say something new of their table: a column, a wider type, a way to write it. So inference
-    from the kept records finds what inference from all would find. Rows and DDL from the commit-ts `end` on are left
-    out. Here and below, record batches of a DataFrame have the schema `RECORD`.
+    A row is kept if it says something new about its table: a column, a wider type, another way to write it. So
+    inference from the kept records equals inference from all. Rows and DDL from the commit-ts `end` on are left out.
+    Here and below, record batches of a DataFrame have the schema `RECORD`.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -68,14 +68,14 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
 
 
 def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
-    """Return record batches of the schema `RECORD` as chunks, to look at while the protocol may not be known yet."""
+    """Return record batches of the schema `RECORD` as chunks, while the protocol may be unknown."""
     cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
     chunks = cutter.chunks(batches)
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
 
 
 def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[Chunk, Decoder]]:
-    """Yield the chunks from the first one on that tells the protocol, and the decoder."""
+    """Yield the decoder with each chunk, from the first one that tells the protocol."""
     decoder: Decoder | None = None
     for chunk in chunks:
         if decoder is None:
@@ -87,7 +87,7 @@ def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[C
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none."""
+    """Return each protocol of the records once, as a row with `protocol`; bad records have none."""
     found: set[str] = set()
     for batch in batches:
         keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
@@ -116,7 +116,7 @@ def _records_at(chunk: Chunk, positions: Iterable[int]) -> Iterator[pa.RecordBat
 
 
 class _Survey:
-    """What one task has seen of each table."""
+    """What one task knows about each table."""
 
     def __init__(self, decoder: Decoder, options: Options, end: int | None) -> None:
         self._decoder = decoder
@@ -131,7 +131,7 @@ class _Survey:
     def told_by(self, chunk: Chunk) -> set[int]:
         positions: set[int] = set()
         place = (chunk.topic, chunk.partition)
-        if self._end is None and place not in self._places:  # tells which topic partitions there are
+        if self._end is None and place not in self._places:  # to know the topic partitions
             self._places.add(place)
             positions.add(0)
         for split in splits_of(self._decoder, chunk, learned=self._learned):
@@ -143,13 +143,13 @@ class _Survey:
             for table, events in split.tables.items():
                 if self._tables.matches(table):
                     positions |= self._told_by_rows(table, self._before_end(events))
-                elif table not in self._seen:  # one of another table, for the error that lists the tables
+                elif table not in self._seen:  # one row of each other table, for the error that lists the tables
                     self._seen[table] = set()
                     positions.add(events.positions[0])
         return positions
 
     def _defined_by(self, split: Split) -> set[int]:
-        """Know the versions of tables that the events of a split define; return the positions of new BOOTSTRAPs."""
+        """Add the table versions that a split defines; return the positions of new BOOTSTRAPs."""
         definitions = self._decoder.facts.definitions
         if definitions is None:
             return set()
@@ -175,7 +175,7 @@ class _Survey:
         return positions
 
     def _new_among(self, table: TableName, events: TableEvents) -> Iterator[int]:
-        """Yield the positions of the events that say something new, each in its turn."""
+        """Yield, in order, the positions of events that say something new."""
         schemas = self._described(events) if len(events) else []
         if not any([self._is_new(table, schema, keep=len(events) == 1) for schema in schemas]):  # noqa: C419
             return
@@ -192,7 +192,7 @@ class _Survey:
         return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
-        """Whether a schema says something new; with `keep`, know it from now on."""
+        """Whether a schema says something new; `keep` adds it to what is known."""
         seen = self._seen.get(table, ())
         if schema in seen:
             return False
@@ -212,7 +212,7 @@ def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
 
 @each_from_one_frame
 def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> Iterator[pa.RecordBatch]:
-    """Return the records that have a row of a wanted table, or a DDL event, with the commit-ts `end` or a later one.
+    """Return the records with a row of a wanted table, or a DDL event, from the commit-ts `end` on.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -240,7 +240,7 @@ def decode_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
-    If the context has no protocol, the first record with an event tells it.
+    If the context has no protocol, the first record with an event determines it.
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
@@ -261,10 +261,10 @@ def decode_rows(
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:
-    """Return which column of a frame is which one of `RECORD`.
+    """Map the columns of a DataFrame to those of `RECORD`.
 
     Raises:
-        SchemaError: none is `value`.
+        SchemaError: there is no `value`.
     """
     by_name = {name.lower(): name for name in names}
     columns = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
@@ -275,7 +275,7 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
-    """Return which metadata columns a DataFrame with these columns cannot fill, for `without_unknown`."""
+    """Return the metadata columns that a DataFrame with these columns cannot fill, for `without_unknown`."""
     return frozenset(
         name.format(prefix) for column, names in _TOLD_BY.items() if column not in columns for name in names
     )
@@ -285,9 +285,9 @@ def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
 def decode_structs(
     arrays: Iterable[pa.StructArray], schema: pa.Schema, options: Options, context: ReadContext
 ) -> Iterator[pa.ListArray]:
-    """Decode rows of a DataFrame that are structs of its columns, into as many lists of rows.
+    """Decode a DataFrame's rows, as structs of its columns, into as many lists of rows.
 
-    Which list has which rows has no meaning: the first of some has those that are ready, the others are empty.
+    The lists do not correspond to the structs: the first one takes all rows that are ready, and others are empty.
 
     Raises:
         SchemaError: there is no `value`, or a column has another type than a record's.
@@ -338,7 +338,7 @@ _TYPES: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def check_column(name: str, arrow: pa.DataType, wanted: pa.Field) -> None:
-    """Refuse a column that cannot be this part of a record.
+    """Check that a column can be this part of a record.
 
     Raises:
         SchemaError: it has another type.
@@ -364,7 +364,7 @@ def _as_records(rows: pa.StructArray, columns: Mapping[str, str]) -> pa.RecordBa
 
 
 def _lists(batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> pa.ListArray:
-    """Return a list of the rows of some record batches, and empty ones up to `count` lists."""
+    """Return `count` lists: one with all rows of the record batches, and empty ones."""
     table = pa.Table.from_batches(batches, schema)
     columns = [column.combine_chunks() for column in table.columns]
     rows = pa.StructArray.from_arrays(columns, fields=list(schema))
@@ -372,10 +372,7 @@ def _lists(batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> 
 
 
 def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:
-    """Return rows with NULL in the metadata columns, or their members, that the DataFrame does not know.
-
-    `unknown` has the names of these, such as `_topic` and `_sequence.offset`.
-    """
+    """Set the `unknown` metadata columns, or members such as `_sequence.offset`, to NULL."""
     if not unknown:
         return batch
     arrays = [
@@ -400,8 +397,8 @@ def _nulled(array: pa.Array, field: pa.Field, path: str, unknown: frozenset[str]
 class RowChunks:
     """Cuts rows into chunks: runs of one topic partition with rising offsets.
 
-    A chunk has at most `max_records`, and at most `max_bytes` of values unless it has one record. `rows` counts all
-    rows cut so far, and numbers records without an offset.
+    A chunk has at most `max_records`, and `max_bytes` of values unless it has only one record. `rows` counts the rows
+    cut so far, and numbers records without an offset.
     """
 
     max_records: int
@@ -410,13 +407,13 @@ class RowChunks:
     rows: int = 0
 
     def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Yield all records in order; only within a record batch they are sorted if many topic partitions alternate."""
+        """Yield all records in order, except that a batch with many alternating topic partitions is sorted."""
         for batch in batches:
             if batch.num_rows:
                 yield from self._cut(self._complete(batch))
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Replace what is unknown: offsets by the number of the row, topic and partition by none."""
+        """Fill in what is unknown: row numbers for offsets, an empty topic and `UNKNOWN_PARTITION`."""
         count = batch.num_rows
         numbers = pa.array(range(self.rows, self.rows + count), pa.int64())
         self.rows += count
@@ -463,7 +460,7 @@ class RowChunks:
 
 
 def _starts(batch: pa.RecordBatch) -> list[int]:
-    """Return the rows at which a run begins: another topic partition, or an offset that does not rise."""
+    """Return the rows where a run begins: at another topic partition, or an offset that does not rise."""
     count = batch.num_rows
     if count < 2:  # noqa: PLR2004 (nothing to compare)
         return list(range(count))

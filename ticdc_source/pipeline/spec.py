@@ -1,4 +1,4 @@
-"""A read's fixed parameters (`ReadSpec`), its changing state (`ReadState`), and the rows of the table that it reads.
+"""A read's fixed parameters (`ReadSpec`), its changing state (`ReadState`), and the events of its table.
 
 `read_spec` builds the parameters from the read schema, the options and the read context.
 """
@@ -40,17 +40,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSpec:
-    """The parameters of a read. They are fixed before the first chunk and never change.
+    """The parameters of a read, which never change.
 
     Attributes:
         plan: how message columns become table columns of the read schema.
-        tables: the filter that the option `tables` gives.
+        tables: the option `tables`.
         table: the one table of this read; None means the first that occurs.
-        max_bytes: the maximum number of bytes that keys, values and headers take in a record batch; a single row may
-            exceed it.
+        max_bytes: the most bytes of keys, values and headers in a record batch; a single row may exceed it.
         plan_of: with `outputFormat=event`, builds the plan of a table.
-        claim_checks: whether messages may be stored in claim-check files; chunks are then cut into small portions.
-        definitions: the versions of tables that are known before the read.
+        claim_checks: whether messages may be in claim-check files; chunks are then cut into small portions.
+        definitions: the table versions known before the read.
     """
 
     decoder: Decoder
@@ -69,9 +68,9 @@ class ReadSpec:
     definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
-        """Whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
+        """Whether to keep a DDL event; of several copies, the one in the lowest partition is kept.
 
-        It is decided here for each copy alone, because tasks read partitions in parallel.
+        Each copy is decided alone, because tasks read partitions in parallel.
         """
         if self.decoder.facts.ddl_partition is not None or chunk.partition == UNKNOWN_PARTITION:
             return True
@@ -90,7 +89,7 @@ class ReadState:
         plans: with `outputFormat=event`, the plan of each table seen so far.
         learned: what the decoder keeps about messages, to decode later ones faster.
         counters: the counts of the current offset range.
-        destructive: the identities of the DDL events that were reported because they remove rows.
+        destructive: the identities of reported DDL events that remove rows.
     """
 
     table: TableName | None = None
@@ -112,7 +111,7 @@ def read_spec(
     *,
     protocol: str | None = None,
 ) -> ReadSpec:
-    """Return the parameters of a read; every worker builds its own. `protocol` counts if the context has none.
+    """Return the parameters of a read; every worker builds its own. `protocol` is for a context without one.
 
     Raises:
         SchemaError: a metadata column has a wrong type, or the rescued column is missing.
@@ -161,7 +160,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
 
 
 def _document_plan(columns: Iterable[ReadField], options: Options) -> Plan:
-    """Return the plan with which `outputFormat=event` reads a table: whole rows as JSON documents."""
+    """Return the plan of a table with `outputFormat=event`: whole rows as JSON documents."""
     return Plan(
         tuple(columns),
         settings=_settings(options),
@@ -185,10 +184,10 @@ def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:
 def events_of_one_table(
     tables: Mapping[TableName, TableEvents], chunk: Chunk, spec: ReadSpec, state: ReadState
 ) -> TableEvents:
-    """Return the events of the read's table, none if the chunk has none. The first wanted table sets `state.table`.
+    """Return the events of the read's table, maybe none. The first wanted table sets `state.table`.
 
     Raises:
-        SchemaError: the messages hold rows of a second table that the filter accepts.
+        SchemaError: the messages have rows of a second table that the filter accepts.
     """
     chosen = []
     for table, table_events in tables.items():
@@ -198,8 +197,8 @@ def events_of_one_table(
             state.table = table
         if not table.is_same(state.table):
             raise SchemaError(
-                f"a second table, {table}, beside {state.table}: a read returns the rows of one table. "
-                f"Choose one: .option('tables', '{state.table}') ({table_events.address(0)})"
+                f"the messages have a second table, {table}, beside {state.table}: a read returns the rows of one "
+                f"table. Choose one: .option('tables', '{state.table}') ({table_events.address(0)})"
             )
         chosen.append(table_events)
     if len(chosen) > 1:  # the same table, spelled in different letter cases
@@ -210,7 +209,7 @@ def events_of_one_table(
 def decode_events(
     table_events: TableEvents, plan: Plan, spec: ReadSpec, state: ReadState
 ) -> tuple[Decoded, list[Corrupt]]:
-    """Decode the events of a table and update the counters; return the images, and the events that cannot be read."""
+    """Decode a table's events and update the counters; return the images, and the events that cannot be read."""
     decoded = spec.decoder.decode(table_events, plan, state.learned)
     counters = state.counters
     counters.count_events(len(table_events))

@@ -1,1 +1,1 @@
-"""The driver plans once per query, without Spark: options → offset ranges → sample → read schema."""
+"""What the driver plans once per query, without Spark: options → offset ranges → sample → read schema."""

@@ -1,6 +1,6 @@
-"""Batch reads by a program: rows in this process, without Spark; and jobs that each read the commits after the last.
+"""Batch reads by a program: rows without Spark, and jobs that each read the commits since the last job.
 
-docs/guides/repeated-batches.md has the recipe, and why no commit is lost.
+docs/guides/repeated-batches.md has the recipe, and explains why no commit is lost.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ticdc_source.sources.kafka import KafkaCluster, report_loss
 def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
     """Return the rows of `spark.read.format("ticdc")` with the same options, read in this process, without Spark.
 
-    They come as they are read, one input partition after the other, so memory holds some batches and not all rows. A
-    reader that is not read to its end holds a connection until it is deleted.
+    Rows are read while you iterate, one input partition after the other, so memory holds only some batches. A reader
+    that is not read to its end holds a connection until it is deleted.
 
     Args:
         options: those of a batch read, such as `{"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop",
             "tables": "shop.orders"}`.
 
     Returns:
-        The record batches, with the schema of Spark's rows in Arrow's types; pandas, Polars and DuckDB read it.
+        The record batches, with Spark's columns as Arrow types; pandas, Polars and DuckDB read them.
 
     Raises:
-        TiCDCSourceError: as `load()`; what is wrong with records, when their batch is read.
+        TiCDCSourceError: as `load()`; errors in records are raised when their batch is read.
     """
     given = option_texts(options)
     schema, parsed = load_schema(given), batch_options(given)
@@ -45,7 +45,7 @@ def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
 
 
 class _Batches(Iterator[pa.RecordBatch]):
-    """Record batches whose error is raised again by whoever goes on, and is not taken for the end."""
+    """Record batches that raise their error again if read on, so that it is not taken for the end."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -72,12 +72,12 @@ def _batches(partitions: list[Partition], schema: pa.Schema, options: Options) -
 def complete_until(options: Mapping[str, str], *, since: int | None = None) -> int:
     """Return the commit-ts below which every transaction is completely in Kafka.
 
-    It is what `endingCommitTs=resolved` means, but known before the read: a job that fails can be repeated with the
-    same end. It needs no Spark. No broker is asked for the records of commits before `since`.
+    It is the end of `endingCommitTs=resolved`, known before the read: a failed job can be repeated with the same end.
+    It needs no Spark, and reads no records from before `since`.
 
     Args:
         options: the options of the read: brokers, topics, protocol, logins.
-        since: the end of the job before; the result is never smaller. None for the first job.
+        since: the end of the previous job, None for the first one. The result is never smaller.
 
     Raises:
         TiCDCSourceError: an option is wrong, the brokers do not answer, a topic partition has no watermark, or Kafka
@@ -85,7 +85,7 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
     """
     for name in options:
         if name.lower() in ("startingcommitts", "endingcommitts"):
-            raise OptionError(f"Option '{name}' does not go with complete_until(): give its result to commit_range()")
+            raise OptionError(f"Option '{name}' does not go with complete_until(): pass its result to commit_range()")
     parsed = batch_options({**options, **_start(since)})
     with KafkaCluster(parsed) as cluster:
         ranges = cluster.resolve_ranges()
@@ -102,12 +102,12 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
 def commit_range(since: int | None, until: int) -> dict[str, str]:
     """Return the options of a batch read of the commits from `since` up to, but not including, `until`.
 
-    Each record of such a commit has a timestamp that is not older than the commit, but for the difference of two
-    clocks. So records that are older by a minute are not read.
+    Apart from clock differences, no record is older than its commits. So records from more than a minute before `since`
+    are not read.
 
     Args:
-        since: the end of the job before; None for the first job, which reads from the earliest offsets.
-        until: where the job ends, as `complete_until` returns it; the next job begins with it.
+        since: the end of the previous job; None for the first job, which reads from the earliest offsets.
+        until: the end of this job, from `complete_until`; the next job begins there.
 
     Example:
         ```python
@@ -125,23 +125,22 @@ def commit_range(since: int | None, until: int) -> dict[str, str]:
 def _start(since: int | None) -> dict[str, str]:
     if since is None:
         return {"startingOffsets": "earliest"}
-    # A partition without a record so new has nothing to read.
+    # A partition without so new a record has nothing to read.
     oldest = physical_ms(since) - CLOCKS_DIFFER_MS
     return {"startingTimestamp": str(oldest), "startingOffsetsByTimestampStrategy": "latest"}
 
 
 def _refuse_loss(ranges: list[OffsetRange], cluster: KafkaCluster, options: Options, since: int) -> None:
-    """Report partitions that begin with a record newer than `since`, after deleted ones.
+    """Report partitions whose first record, after deleted ones, is newer than `since`.
 
-    If the start that was found is the first record of the log, no older one proves that only older ones were deleted.
+    If the read starts at the first record of the log, nothing proves that only older records were deleted.
     """
     earliest = cluster.earliest(one.topic_partition for one in ranges)
     gone = [one for one in ranges if one.start == earliest[one.topic_partition] > 0]
     if gone:
         where = listed(f"{one.topic_partition} (first offset {one.start})" for one in gone)
         reason = (
-            f"Kafka has deleted records of {where}, and may have deleted commits since {since}: the topic's retention "
-            "is shorter than the time between two jobs. Take a snapshot and go on from its TSO, or set "
-            "failOnDataLoss=false"
+            f"Kafka has deleted records of {where}, maybe with commits since {since}: the topic's retention is shorter "
+            "than the time between two jobs. Take a snapshot and go on from its TSO, or set failOnDataLoss=false"
         )
         report_loss(reason, fail=options.fail_on_data_loss)

@@ -1,16 +1,15 @@
 """Which copies of DDL events a read has, if TiCDC sends every DDL event to each partition of its topic.
 
-Of the copies of a DDL event, a read keeps the one in the lowest partition that has it between its start and its end.
-So whoever has a copy must know, for each lower partition, whether the copy there lies before an edge, which is the
-start or the end of the read in that partition. The driver reads backwards from the edge, until the largest watermark
-that it has seen is later than the time of the oldest record that it has seen. Then:
+A read keeps the copy in the lowest partition that has one between the read's start and end there (its edges). So a task
+with a copy must know on which side of the edges the copies in lower partitions are. The driver reads backwards from an
+edge until the largest watermark found is later than the oldest record read. Then:
 
-- All DDL events up to that commit-ts lie before the edge: no new one follows its watermark.
-- Of those after it, the driver has seen the ones before the edge: no event is committed later than it is recorded.
+- All DDL events up to that watermark are before the edge, because no new one follows it.
+- Of later DDL events, the driver has read those before the edge, because none is committed after its record's time.
 
-Where records are deleted, or a topic has no watermarks, the driver also reads forwards. If the partition has no record
-left, the newest records of the topic's other partitions bound what it had. In doubt a DDL event comes from two
-partitions rather than from none (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
+If records are deleted, or a topic has no watermarks, the driver also reads forwards. If a partition has no record left,
+the newest records of the topic's other partitions bound what it had. In doubt a DDL event comes from two partitions
+rather than from none (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import RecordSource
 from ticdc_source.sources.stream_offsets import INITIAL, OffsetJSON, Offsets, offsets_of
 
-_DDL = "$ddl"  # the member of a stream's offset that has its coverage
+_DDL = "$ddl"  # the member of a stream's offset with its coverage
 _FIRST = 256  # offsets in the first window; later windows are larger
-_NEIGHBOURS = 16  # a producer may send a record late: the latest timestamp of so many is the time of the first of them
-_MOST_NAMED = 200  # an offset in a checkpoint names at most so many DDL events of a partition
+_NEIGHBOURS = 16  # producers may send records late: a record's time is the latest timestamp of so many from it on
+_MOST_NAMED = 200  # the most DDL events of a partition in a checkpoint's offset
 _NO_BOUND = (1 << 63) - 1  # no commit-ts is larger
 
 Coverage = Mapping[TopicPartition, DDLCoverage]
@@ -67,9 +66,9 @@ def ddl_copies_of_batch(
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
-    """Return the coverage of each topic's partitions, up to the lowest partition of which the read has all copies.
+    """Return the coverage of each topic's partitions, up to the lowest one of which the read has all copies.
 
-    That partition decides for all above it. Of partitions that `coverage` lacks the read has all copies.
+    That one decides for all above it. Partitions that `coverage` lacks have all copies.
     """
     by_partition: dict[str, dict[int, DDLCoverage]] = {}
     for topic_partition in sorted(topic_partitions):
@@ -80,7 +79,7 @@ def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> 
 
 
 def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return all partitions but the highest of each topic: only higher partitions need the coverage of a partition."""
+    """Return all partitions but each topic's highest one, whose coverage no other partition needs."""
     topic_partitions = sorted(topic_partitions)
     highest = {topic_partition.topic: topic_partition for topic_partition in topic_partitions}
     return [each for each in topic_partitions if each != highest[each.topic]]
@@ -100,7 +99,7 @@ class _Seen:
         watermark: the largest watermark; -1 if there is none.
         oldest: the offset and the time (ms since 1970) of the first record; None if no record has a timestamp.
         newest_ms: the largest timestamp; -1 if no record has one.
-        ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
+        ahead_ms: the most a commit-ts is later than its record's timestamp: 0, unless clocks differ.
         is_whole: whether all records of the range were read.
     """
 
@@ -135,16 +134,16 @@ class _Seen:
         )
 
     def bound(self, time_ms: int) -> int:
-        """Return a commit-ts that no DDL event exceeds which was recorded by then.
+        """Return an upper bound for the commit-ts of DDL events recorded by then.
 
-        It holds as long as clocks differ by `CLOCKS_DIFFER_MS` at most.
+        It holds if clocks differ by at most `CLOCKS_DIFFER_MS`.
         """
         return of_ms(time_ms + self.ahead_ms + CLOCKS_DIFFER_MS)
 
     def is_enough(self, margin_ms: int) -> bool:
         """Whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
 
-        In a topic without watermarks, it is whether TiCDC is unlikely to send such old DDL events behind the records.
+        In a topic without watermarks: whether TiCDC is unlikely to send such old DDL events after these records.
         """
         if self.oldest is None:
             return False
@@ -155,10 +154,10 @@ class _Seen:
 
 
 class DDLEdges:
-    """Reads the records around the edges of a read, and concludes which copies of DDL events the read has.
+    """Reads the records around the edges of a read, to find which copies of DDL events it has.
 
-    After the first window of each edge, `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read.
-    `logs` is what exists of each topic partition that is read, looked up after the read was planned.
+    After the first window of each edge, `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit the reading.
+    `logs` has the existing range of each topic partition, looked up after the read was planned.
     """
 
     def __init__(self, fetch: Fetch, decoder: Decoder, options: Options, logs: Iterable[OffsetRange]) -> None:
@@ -170,7 +169,7 @@ class DDLEdges:
         self._deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
 
     def of_range(self, offset_range: OffsetRange) -> DDLCoverage:
-        """Return the coverage of an offset range of a batch that is not empty."""
+        """Return the coverage of a batch's offset range, which is not empty."""
         tail = self._backwards(offset_range, lambda seen: seen.is_enough(0))
         if tail.is_whole:
             return DDLCoverage(until=-1).with_seen(tail.ddl, {})
@@ -181,13 +180,13 @@ class DDLEdges:
             latest = self._logs[offset_range.topic_partition].end
             behind = self._forwards(offset_range._replace(start=end, end=max(end, latest)), lambda _: False)
             outside = outside | behind.ddl
-            until = None if behind.is_whole else -1  # if not, nothing tells which other DDL events lie before the end
+            until = None if behind.is_whole else -1  # else it is unknown which other DDL events are before the end
         return DDLCoverage(after=after, until=until).with_seen(inside | tail.ddl, outside)
 
     def of_start(self, topic_partition: TopicPartition, start: int) -> DDLCoverage:
         """Return the coverage of a topic partition that is read from an offset on, without an end.
 
-        Of very many DDL events around the start none is named, and they may come twice: the coverage is kept.
+        If there are too many DDL events around the start to be kept with the offset, they may come twice.
         """
         after, inside, outside = self._around_start(self._logs[topic_partition]._replace(start=start))
         coverage = DDLCoverage(after=after).with_seen(inside, outside)
@@ -196,7 +195,7 @@ class DDLEdges:
         return DDLCoverage(after=max(ts or -1 for ts in (after, *inside.values(), *outside.values())))
 
     def _around_start(self, offset_range: OffsetRange) -> tuple[int | None, _CommitTs, _CommitTs]:
-        """Return what `DDLCoverage.after` is for a start, and the DDL events that were seen after it and before it."""
+        """Return `DDLCoverage.after` for a start, and the DDL events seen after it and before it."""
         start, log_start = offset_range.start, self._logs[offset_range.topic_partition].start
         gone_by = offset_range._replace(start=min(log_start, start), end=start)
         before = self._backwards(gone_by, lambda seen: seen.is_enough(CLOCKS_DIFFER_MS))
@@ -210,10 +209,10 @@ class DDLEdges:
         return after, since.ddl, before.ddl
 
     def _newest_of(self, topic: str) -> int | None:
-        """Return a commit-ts that no DDL event of which a topic has a copy exceeds; None if it has no record.
+        """Return an upper bound for the commit-ts of a topic's DDL events; None if it has no record.
 
-        The time of the newest record bounds it. The clock of this machine would not do: if it is slow, DDL events are
-        lost, and if it is fast, all partitions return theirs.
+        It comes from the newest record's time. With this machine's clock, DDL events would be lost if it is slow, and
+        come from all partitions if it is fast.
         """
         if topic not in self._newest:
             bounds = []
@@ -245,7 +244,7 @@ class DDLEdges:
 
 
 class StreamCoverage:
-    """The `OffsetMembers` of a stream of topics: which DDL events it has from each partition, if some lack any."""
+    """The `OffsetMembers` of a stream of topics: which DDL events it has from partitions that lack some."""
 
     def __init__(self, source: RecordSource, options: Options) -> None:
         self._source = source
@@ -254,7 +253,7 @@ class StreamCoverage:
         self._asks = is_auto or has_ddl_copies(options.protocol, options)
 
     def __call__(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> OffsetJSON:
-        """Return the member of an offset, none if the stream has all copies; see `OffsetMembers`."""
+        """Return an offset's member, empty if the stream has all copies; see `OffsetMembers`."""
         kept = {tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated}
         edges = self._new_edges(start, begins, latest, recreated) if self._asks else {}
         found = self.around(edges, latest) if edges else {}
@@ -265,7 +264,7 @@ class StreamCoverage:
         return {_DDL: members} if members else {}
 
     def _new_edges(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> Offsets:
-        """Return the topic partitions that begin behind records which the stream has not read, and where."""
+        """Return where topic partitions begin that have unread records before their start."""
         asked = lower_partitions(tp for tp in begins if tp in latest)
         continued = set() if start.get(INITIAL) else {tp for tp in offsets_of(start) if tp.topic not in recreated}
         edges = {tp: begins[tp] for tp in asked if tp not in continued and begins[tp]}
@@ -275,7 +274,7 @@ class StreamCoverage:
         return edges
 
     def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:
-        """Return the coverage of topic partitions that the stream reads from `starts` on, given the ends of all."""
+        """Return the coverage of topic partitions read from `starts` on, given the ends of all."""
         options, topics = self._options, {topic for topic, _ in starts}
         logs = _logs(self._source, {tp: end for tp, end in latest.items() if tp.topic in topics})
         with driver_fetcher(options) as fetcher:
@@ -292,10 +291,10 @@ def _to_json(copies: DDLCoverage) -> OffsetJSON:
 
 
 def coverage_of(offset: OffsetJSON) -> dict[TopicPartition, DDLCoverage]:
-    """Return which DDL events the stream has from each partition, as far as some lack any.
+    """Return which DDL events the stream has from partitions that lack some.
 
     Raises:
-        CheckpointError: `StreamCoverage` of this release has not written it.
+        CheckpointError: this release's `StreamCoverage` did not write the member.
     """
     members = offset.get(_DDL, {})
     try:

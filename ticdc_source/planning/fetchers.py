@@ -1,6 +1,6 @@
-"""The source of a read, what fetches its records, and searches outside its offset ranges.
+"""The source and fetchers of a read, and searches outside its offset ranges.
 
-Searches look for table definitions that rows name, and for the row before an offset. A definition may come before the
+Searches look for table definitions that rows name, and for the row before an offset. A definition may be before the
 range, after it (TiCDC repeats the BOOTSTRAP), or, with `send-bootstrap-to-all-partition=false`, in partition 0.
 """
 
@@ -37,10 +37,10 @@ _LARGEST_WINDOW = 4096  # offsets
 _FIRST_WINDOW = 64  # offsets, of a search
 _GROW = 8
 _PAUSE_S = 1.0
-# The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
+# The driver chooses the partition that returns each DDL event; workers of other partitions drop their copies.
 _LOST_COPIES = (
-    "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too: this read drops their copies in other "
-    "partitions. Compare the tables with TiDB"
+    "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too, because this read drops their copies "
+    "in other partitions. Compare the tables with TiDB"
 )
 
 
@@ -66,12 +66,12 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
 
 
 def record_source(options: Options) -> RecordSource:
-    """Return where the records that the options name come from; it connects to nothing yet."""
+    """Return the source that the options name; it does not connect yet."""
     return source_of(options, FORMATS)
 
 
 def driver_fetcher(options: Options) -> Fetcher:
-    """Return a fetcher for the driver. Of each file it reads `inferSchema.maxRecords` rows, for the sample."""
+    """Return a fetcher for the driver, which reads at most `inferSchema.maxRecords` rows of each file."""
     return record_source(options).fetcher(
         fetch_settings(options),
         protocol=None if options.protocol == "auto" else options.protocol,
@@ -86,7 +86,7 @@ def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractCon
 def windows_from_end(
     offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST_WINDOW
 ) -> Iterator[Iterable[Chunk]]:
-    """Yield the chunks of the last `first` offsets, then those of more offsets before them, up to the start."""
+    """Yield the chunks of the last `first` offsets, then of more offsets before them, back to the start."""
     end, size = offset_range.end, first
     while end > offset_range.start:
         start = max(offset_range.start, end - size)
@@ -97,7 +97,7 @@ def windows_from_end(
 def windows_from_start(
     offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST_WINDOW
 ) -> Iterator[Iterable[Chunk]]:
-    """Yield the chunks of the first `first` offsets, then those of more offsets behind them, up to the end."""
+    """Yield the chunks of the first `first` offsets, then of more offsets after them, up to the end."""
     start, size = offset_range.start, first
     while start < offset_range.end:
         end = min(offset_range.end, start + size)
@@ -108,9 +108,9 @@ def windows_from_start(
 def _scanned(
     windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sequence[Chunk]]:
-    """Yield the chunks of windows, a window at a time, until there were `limit` records or `timeout_s` have passed.
+    """Yield the chunks of each window, until there were `limit` records or `timeout_s` have passed.
 
-    It stops at a window that cannot be read. If the read needs its records, the read raises the error.
+    It stops at an unreadable window: if the read needs those records, it raises the error itself.
     """
     records, begun = 0, clock()
     for window in windows:
@@ -126,14 +126,14 @@ def _scanned(
 
 @dataclass
 class DefinitionSearch:
-    """Reads the ranges that define a version if the source knows them; otherwise searches around an offset range.
+    """Finds the definition of a table version: in the ranges that the source names, or around an offset range.
 
     Attributes:
-        limit: how many records to scan before the range, after it and in partition 0, each.
-        timeout_s: for how long to scan each.
-        wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
+        limit: the records to scan in each part: before the range, after it and in partition 0.
+        timeout_s: the time to scan each part.
+        wait_s: the total time to repeat searches, because TiCDC may still write a definition.
         clock: a monotonic clock, in seconds.
-        around: the offset range; None as long as there is none.
+        around: the offset range; None if there is none yet.
     """
 
     decoder: Decoder
@@ -151,7 +151,7 @@ class DefinitionSearch:
     _waited_s: float = 0.0  # in all searches: many missing definitions do not add up
 
     def __call__(self, table: TableName, version: int) -> Definitions:
-        """Search for one definition; return all that were found on the way. The wanted one may be missing.
+        """Search for one definition; return all that were found, maybe without the wanted one.
 
         Raises:
             DecodeError: a range that defines the version is broken.
@@ -189,7 +189,7 @@ class DefinitionSearch:
     ) -> bool:
         """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.
 
-        `found` gets all definitions; `ends` says up to which offset each topic partition was scanned.
+        `found` collects all definitions, `ends` where the scan of each topic partition ended.
         """
         for windows in self._parts(here, ends):
             for chunks in _scanned(windows, self.limit, self.timeout_s, self.clock):
@@ -203,7 +203,7 @@ class DefinitionSearch:
     def _parts(self, here: OffsetRange, ends: dict[TopicPartition, int]) -> list[Iterator[Iterable[Chunk]]]:
         """Return the windows before the range, from its start to the end, and of partition 0 from its end.
 
-        Each part is scanned up to the limits. Later looks scan new records only.
+        Each part has its own limits. Later looks scan only new records.
         """
         own, first = here.topic_partition, TopicPartition(here.topic, 0)
         bounds = self.bounds([own] if own == first else [own, first])
@@ -229,8 +229,8 @@ def _range(topic_partition: TopicPartition, start: int, end: int) -> OffsetRange
 def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
     """Return the search for table definitions that rows name and the read lacks; it connects at the first search.
 
-    If they must be searched for, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC
-    may still write the definition.
+    A stream's worker repeats a search for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC may still write the
+    definition.
     """
     fetch, bounds = _access(decoder, options, driver=driver)
     return DefinitionSearch(
@@ -248,7 +248,7 @@ def let_search(learned: Learned, decoder: Decoder, options: Options, *, driver: 
     """Let a read look outside its ranges for what its rows may lack.
 
     Returns:
-        The search for definitions, which the caller tells each range; None if rows describe their columns themselves.
+        The search for definitions, to which the caller assigns each range; None if rows describe their own columns.
     """
     if decoder.facts.lacks_commit_ts:
         fetch, bounds = _access(decoder, options, driver=driver)
@@ -273,9 +273,9 @@ def _last_commit_ts(
     limit: int,
     timeout_s: float,
 ) -> int | None:
-    """Return the commit-ts of the last row of a table before an offset that has one; None if no such row is found.
+    """Return the commit-ts of a table's last row with one before an offset; None if none is found.
 
-    A delete of Avro without a value lacks it. At most `limit` records are scanned, for at most `timeout_s`.
+    Avro's deletes without a value lack it. At most `limit` records are scanned, for at most `timeout_s`.
     """
     start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
     windows = windows_from_end(_range(topic_partition, start, offset), fetch, _FIRST_WINDOW)
@@ -291,10 +291,7 @@ def _last_commit_ts(
 
 
 def _access(decoder: Decoder, options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
-    """Return what yields the records of any offset range, and what returns the bounds of topic partitions.
-
-    Each call connects anew.
-    """
+    """Return functions for the records of an offset range and the bounds of topic partitions; each call connects."""
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         source, settings = record_source(options), fetch_settings(options)

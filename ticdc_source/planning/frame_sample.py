@@ -1,6 +1,6 @@
-"""Records that come as rows of a DataFrame, on the driver: their options, schema, read context and tables.
+"""Records as rows of a DataFrame, on the driver: their options, schema, read context and tables.
 
-Nothing here depends on Spark. `pipeline/record_frames.py` has what runs on the workers.
+Nothing here depends on Spark. The workers' part is `pipeline/record_frames.py`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ticdc_source.schema.table_name import TableName, first_spellings
 
 
 def frame_options(given: Mapping[str, str]) -> Options:
-    """Return the options of a DataFrame's records, checked.
+    """Return the checked options of a DataFrame's records.
 
     Raises:
-        OptionError: an option is wrong, or is about fetching from Kafka.
+        OptionError: an option is wrong, or about fetching from Kafka.
     """
     refuse_misspelt(given)
     options = Options.of(given, from_kafka=False)
@@ -47,12 +47,13 @@ def frame_options(given: Mapping[str, str]) -> Options:
     refused = kafka + [name for name in names if not applies_to_frames(name)]
     if refused:
         raise OptionError(
-            f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
+            f"Option '{refused[0]}' is for reading Kafka, but these records come from a DataFrame: set it where the "
+            "DataFrame is read"
         )
     if options.ending_commit_ts == "resolved":
         raise OptionError(
-            "endingCommitTs=resolved is not supported for the records of a DataFrame, which need not be all: give the "
-            "commit-ts, such as the smallest over the topic partitions of their largest _watermark_ts"
+            "endingCommitTs=resolved is not supported for a DataFrame, which may lack records: set a commit-ts, such "
+            "as the smallest, over the topic partitions, of each one's largest _watermark_ts"
         )
     warn_of_unknown(options)
     warn_of_implausible_times(options)
@@ -61,7 +62,7 @@ def frame_options(given: Mapping[str, str]) -> Options:
 
 
 class FrameSample(NamedTuple):
-    """What `survey` has found in the records of a DataFrame.
+    """What `survey` found in the records of a DataFrame.
 
     Attributes:
         sample: the sample; None if there is no record and the protocol is not set.
@@ -73,7 +74,7 @@ class FrameSample(NamedTuple):
 
 
 def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> FrameSample:
-    """Return the sample of what `survey` has kept.
+    """Return the sample of the records that `survey` kept.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -107,7 +108,7 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
 def schema_of_sample(
     sample: Sample | None, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
 ) -> pa.Schema:
-    """Return the read schema that inference finds in a sample; `earlier` as for `read_schema`.
+    """Infer the read schema from a sample; `earlier` as for `read_schema`.
 
     Raises:
         SchemaError: there is no sample, or no row in it.
@@ -148,16 +149,15 @@ def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: 
 
 @dataclass(slots=True, kw_only=True)
 class FoundTables:
-    """What a micro-batch has.
+    """The tables and DDL events of a micro-batch.
 
     Attributes:
         schemas: the read schema of each table with rows.
-        column_types: the types of the columns of each table, of this micro-batch and of earlier ones, as far as one of
-            them has shown them; by the table's name in lower case.
+        column_types: the column types that this and earlier micro-batches have shown, by lower-case table name.
         errors: why a table with rows cannot be read.
-        ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
-        ddl_records: the records of these events and of all earlier ones.
-        corrupt: why the first record that cannot be read, so that its table is unknown, cannot be read.
+        ddl: the new DDL events, by table, oldest first; each once.
+        ddl_records: the records of these and of all earlier DDL events.
+        corrupt: the error of the first unreadable record, whose table is unknown.
     """
 
     schemas: dict[TableName, pa.Schema] = field(default_factory=dict)
@@ -177,21 +177,20 @@ def find_tables(
     options_of: Callable[[TableName], Options] | None = None,
     known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
 ) -> FoundTables:
-    """Return which tables a micro-batch has.
+    """Find the tables and DDL events of a micro-batch.
 
     Args:
-        records: the records of the micro-batch that tell it (`record_frames.survey`).
+        records: the records that `record_frames.survey` kept.
         earlier_ddl: the records with DDL of earlier micro-batches.
-        options: of all tables.
+        options: the options of all tables.
         earlier_tables: the tables of earlier micro-batches.
-        earlier_types: the types of their columns, which decide for columns that have only NULLs now.
-        options_of: the options of a table, if tables have options of their own.
-        known_ddl: DDL known from elsewhere, by the table's name in lower case. It tells types and keys, and is not
-            returned.
+        earlier_types: their column types, which decide for columns with only NULLs now.
+        options_of: returns a table's options, if tables have their own.
+        known_ddl: DDL known from elsewhere, by lower-case table name; it tells types and keys, and is not returned.
 
     Raises:
         OptionError: the protocol cannot be detected.
-        DecodeError: a record cannot be read, so that no one knows its table, and the mode is FAILFAST.
+        DecodeError: a record cannot be read, so its table is unknown, and the mode is FAILFAST.
     """
     before, now = (sample_of_records([each], options).sample for each in (earlier_ddl, records))
     if now is None:
@@ -235,7 +234,7 @@ def find_tables(
 
 
 def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
-    """Return the tables that a DDL event affects: its own, and those that lose rows."""
+    """Return the tables that a DDL event affects: its own, and others that lose rows."""
     return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
 
 
@@ -253,7 +252,7 @@ def _with_ddl(
     defined: AbstractSet[tuple[TableName, int]],
     options: Options,
 ) -> pa.RecordBatch:
-    """Return the records with earlier DDL, and one record of each new DDL event, and of each version newly defined."""
+    """Return the records of earlier DDL, and one for each new DDL event and each newly defined version."""
     kept: list[pa.RecordBatch] = [earlier]
     wanted: set[object] = {*new, *defined}
     for row in range(records.num_rows):
@@ -279,6 +278,6 @@ def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sam
 
 
 def metadata_schema(options: Options) -> pa.Schema:
-    """Return the columns that the changelog of every table has: for a table with DDL only."""
+    """Return the metadata columns alone: the schema of a table with only DDL."""
     columns = metadata_columns(options.include_metadata, headers=options.include_headers)
     return pa.schema([(options.metadata_column_prefix + column.name, column.arrow) for column in columns])

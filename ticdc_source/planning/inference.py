@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def tell_order(sample: Sample) -> None:
-    """Log that the order of a table's changes rests on their places, if its last rows have no commit-ts."""
+    """Log that a table's changes are ordered by partition and offset, if its last rows have no commit-ts."""
     facts = sample.decoder.facts
     for table, parts in sample.rows.items():
         if facts.commit_ts_needs is None or not parts:
@@ -75,7 +75,7 @@ MakesSearch = Callable[[Decoder], DefinitionSearch]
 class Sampler:
     """Reads offset ranges from both ends towards the middle, a window of each topic partition at a time.
 
-    From the deadline on, a time of `time.monotonic`, nothing more is read; but one window always is.
+    After the deadline (by `time.monotonic`) it reads no more, but it always reads one window.
     """
 
     def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
@@ -85,7 +85,7 @@ class Sampler:
         self._is_begun = False
 
     def first_windows(self, size: int) -> Iterator[tuple[list[Chunk], list[Chunk]]]:
-        """Read the first and the last `size` offsets of some topic partitions, then of some more, until all are read.
+        """Read the first and last `size` offsets of some topic partitions, then of more, until all have been read.
 
         Yields:
             the chunks from the start, and those from the end.
@@ -113,7 +113,7 @@ class Sampler:
             yield from self._read(left._replace(end=middle), left._replace(start=middle))
 
     def backward(self, size: int, wanted: Collection[TopicPartition] | None = None) -> Iterator[Chunk]:
-        """Read the last `size` offsets of each topic partition, or of those wanted, that were not read yet."""
+        """Read the last `size` unread offsets of each topic partition, or of those wanted."""
         for left in self._waiting(wanted):
             middle = max(left.end - size, left.start)
             yield from self._read(left._replace(start=middle), left._replace(end=middle))
@@ -134,9 +134,9 @@ class Sampler:
 
 
 def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Order ranges for sampling: all topics in turn, of each the lowest partition first.
+    """Order ranges for sampling: topics in turn, each with its lowest partition first.
 
-    Some protocols have DDL only in the lowest partition. The others follow far apart, in the same order in each read.
+    Some protocols have DDL only there. The others follow far apart, in the same order in each read.
     """
     by_topic: dict[str, list[OffsetRange]] = {}
     for offset_range in sorted(ranges):
@@ -149,19 +149,19 @@ def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 @dataclass(slots=True)
 class Sample:
-    """What was found in a sample.
+    """The events of a sample.
 
     Attributes:
         rows: row events of wanted tables, oldest first.
         ddl: DDL events of any table.
-        definitions: the versions of tables that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
-        wanted: tables that occur and are wanted, even those of which `rows` has none because it had enough.
-        others: tables that occur and are not wanted.
+        definitions: the table versions that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
+        wanted: the wanted tables that occur, even if `rows` has none of their events because it had enough.
+        others: the other tables that occur.
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
-        most_unpacked: how many bytes of decompressed messages it keeps.
-        search: looks in the topic for versions of tables that its rows name and it does not define.
+        most_unpacked: the most bytes of decompressed messages to keep.
+        search: looks in the topic for table versions that rows name and the sample does not define.
     """
 
     decoder: Decoder
@@ -189,7 +189,7 @@ class Sample:
             self.add_ddl(split)
             for event in filter(is_too_long, split.ddl):
                 where = chunk.address(event.position, event.table)
-                _log.warning("A DDL text of %d characters is not looked into for types (%s)", len(event.query), where)
+                _log.warning("A DDL text of %d characters is too long to parse for types (%s)", len(event.query), where)
             for table, table_events in split.tables.items():
                 if not self.tables.matches(table):
                     self.others.add(table)
@@ -214,7 +214,7 @@ class Sample:
     ) -> list[TableSchema]:
         """Return the versions of a table that events show; see `Decoder.describe`.
 
-        `with_ddl` says whether DDL events count that describe tables in a form of their own.
+        `with_ddl` says whether to use DDL events that describe tables beside the SQL text.
         """
         if self.decoder.facts.definitions is None:
             return self.decoder.describe(events, self.ddl if with_ddl else (), declared)
@@ -228,10 +228,9 @@ class Sample:
 
 
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
-    """Return the option `protocol`, or with `auto` the protocol of the first and the last records; None if none tells.
+    """Return the option `protocol`, or with `auto` the protocol of the first and last records; None if unknown.
 
-    With `outputFormat=record`, where bad records are rows too, records of no known format are passed over: the first
-    record of another kind tells the protocol.
+    With `outputFormat=record`, where bad records are rows too, records in no known format are skipped.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -255,7 +254,7 @@ def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options)
             protocol = detect_protocol([chunk], skips_unknown=skips_unknown)
             if protocol is not None:
                 return protocol
-    return detect_protocol(seen) if sampler else None  # it would not be right to guess what follows
+    return detect_protocol(seen) if sampler else None  # what follows must not be guessed
 
 
 def take_sample(
@@ -263,12 +262,11 @@ def take_sample(
 ) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
-    Of very many topic partitions some are read, and more only while these do not have enough rows. With `protocol=auto`
-    the first and the last records determine the protocol. `search` makes what looks for versions of tables that rows
-    name and the sample does not define.
+    Of many topic partitions, more are read only while there are not enough rows. With `protocol=auto` the first and
+    last records determine the protocol. `search` makes the search for table versions that the sample does not define.
 
     Returns:
-        The sample; None if the ranges hold no record and the protocol is not set.
+        The sample; None if the ranges have no record and the protocol is not set.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -308,9 +306,8 @@ def take_sample(
             window *= 2
             sampled_rows += sum(part.add(chunk) for chunk in step(window))
     _join(sample, tail)
-    # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
-    # all DDL events in between.
-    # The same helps if DDL texts may say what messages lack, but only if all of them can be read.
+    # If messages have no types, only DDL events have them, and a column may change its type more than once: read all
+    # DDL events in between. The same if DDL texts may say what messages lack, but only if all of them can be read.
     texts_help = ddl_texts_help(sample) is not False if options.output_format == "event" else _lacks_details(sample)
     if sampler and (lacks_types(sample) or (texts_help and sampler.left <= limit - sample.scanned)):
         while sampler and sample.scanned < limit and time.monotonic() < deadline:
@@ -340,22 +337,22 @@ def _join(head: Sample, tail: Sample) -> None:
 
 
 def lacks_types(sample: Sample) -> bool:
-    """Whether the messages leave types to DDL events: all of them, or some."""
+    """Whether the messages leave all or some types to DDL events."""
     in_ddl = sample.decoder.facts.types_in_ddl
     columns = (column for schema in _schemas_in_messages(sample) for column in schema.columns)
     return any(column.type is None or (column.vague and in_ddl) for column in columns)
 
 
 def _schemas_in_messages(sample: Sample) -> Iterator[TableSchema]:
-    """Yield the schemas of all tables, as the first messages of each describe them without DDL."""
+    """Yield each table's schema as its first messages describe it, without DDL."""
     for parts in sample.rows.values():
         yield from sample.describe(parts[0], with_ddl=False)
 
 
 def ddl_texts_help(sample: Sample) -> bool | None:
-    """Whether DDL texts say what messages leave open: the label of a number, and whether a string is binary.
+    """Whether DDL texts say what messages leave open, for `outputFormat=event`: labels, and whether a string is binary.
 
-    None if the sample has no such column, so that only later messages would tell. It matters to `outputFormat=event`.
+    None if the sample has no such column, so only later messages can tell.
     """
     if sample.decoder.facts.types_in_ddl:
         return False
@@ -372,14 +369,14 @@ def ddl_texts_help(sample: Sample) -> bool | None:
 
 
 def _lacks_details(sample: Sample) -> bool:
-    """Whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    """Whether DDL texts in the sample may say what a wanted table's messages leave open."""
     if sample.decoder.facts.types_in_ddl:
         return False
     tables = {event.table.folded for event in sample.ddl if event.query}
     return any(
         lack_types(schema.columns) or tells_no_key(schema.columns)
         for table, parts in sample.rows.items()
-        if table.folded in tables  # others are not described: that may read files, or search a topic
+        if table.folded in tables  # describing others might read files, or search a topic
         for schema in sample.describe(parts[0], with_ddl=False)
     )
 
@@ -387,7 +384,7 @@ def _lacks_details(sample: Sample) -> bool:
 def describe_table(
     sample: Sample, table: TableName, declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
-    """Return the versions of a table that a sample shows; `declared` is what DDL texts say, None if not parsed yet."""
+    """Return the versions of a table in a sample; `declared` has the types in DDL texts, None if not parsed yet."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
         texts = [] if decoder.facts.types_in_ddl else sample.ddl
@@ -399,11 +396,11 @@ def describe_table(
 
 
 def infer_table(sample: Sample) -> TableSchema:
-    """Return the schema of the one wanted table of a sample: its versions, merged.
+    """Return the merged schema of a sample's one wanted table.
 
     Raises:
-        OptionError: the sample holds several wanted tables; the error lists them.
-        SchemaError: it holds none.
+        OptionError: the sample has several wanted tables; the error lists them.
+        SchemaError: it has none.
         DecodeError: no row can be read.
     """
     spellings = sorted(sample.rows, key=str)
@@ -412,9 +409,9 @@ def infer_table(sample: Sample) -> TableSchema:
         listed = ", ".join(map(str, names))
         raise OptionError(
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
-            f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
-            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a "
-            "micro-batch' in the documentation)"
+            f"{listed}. Choose one, e.g. .option('tables', '{names[0]}'). To read all, set outputFormat=event, which "
+            "has rows as JSON, or call ticdc_source.tables(), which returns a typed DataFrame for each (see 'All "
+            "tables of a micro-batch' in the documentation)"
         )
     if not names:
         declared = _declared_table(
@@ -439,7 +436,7 @@ def infer_table(sample: Sample) -> TableSchema:
 def _declared_table(
     decoder: Decoder, tables: TableFilter, ddl: Sequence[DDLEvent], definitions: Definitions, table_ddl: str | None
 ) -> TableSchema | None:
-    """Return the one wanted table of a sample without its rows; None if there is none, or nothing declares it."""
+    """Return the one wanted table of a sample without its rows; None if there is none or it is not declared."""
     table = tables.exact
     if table is None:
         names = {*(event.table for event in ddl if event.table.table), *(name for name, _ in definitions)}
@@ -474,12 +471,12 @@ def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
 
 
 def _is_defined(schema: TableSchema) -> bool:
-    """Whether the version that rows name is known, and so all types."""
+    """Whether the table version that rows name is known, and so all types."""
     return all(column.type is not None for column in schema.columns)
 
 
 def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
-    """Refuse a table if no message defines a version that its rows name."""
+    """Refuse a table if no message defines a version named by its rows."""
     if sample.decoder.facts.definitions is None:
         return
     for schema in schemas:
@@ -514,7 +511,7 @@ def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaErro
 
 
 def absent_names(sample: Sample) -> TableFilter:
-    """Return the names in the option `tables` that no row and no DDL event of a sample is about."""
+    """Return the names in the option `tables` without a row or DDL event in a sample."""
     seen = {*sample.wanted, *(event.table for event in sample.ddl)}
     names = (name for name in sample.tables.patterns if not any(map(TableFilter((name,)).matches, seen)))
     return TableFilter(tuple(names))
@@ -523,7 +520,7 @@ def absent_names(sample: Sample) -> TableFilter:
 def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
     return (
         f"{wanted.without_row(sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
-        "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
+        "(inferSchema.maxScannedRecords and inferSchema.timeoutMs limit the search)"
     )
 
 

@@ -1,6 +1,6 @@
-"""What the driver does for each read: options → offset ranges → sample → read schema, context, input partitions.
+"""The driver's part of each read: options → offset ranges → sample → read schema, context, input partitions.
 
-This module does not depend on Spark. `source.py` and `spark/` call it, and any other reader can.
+It does not depend on Spark, so any reader can call it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def load_schema(given: Mapping[str, str]) -> pa.Schema:
     options = _parsed(given)
     warn_of_unknown(options)
     warn_of_missing(options.native_code)
-    if not options.is_typed:  # the same columns for all tables
+    if not options.is_typed:  # all tables have the same columns
         warn_of_implausible_times(options)
         return format_schema(options)
     ranges, options = _ranges_to_sample(options)
@@ -110,12 +110,11 @@ def schema_of_ranges(
 
 
 def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
-    """Return the ranges to sample: those of a batch read, or the whole log if the options are valid only for a stream.
+    """Return the ranges to sample, and the options, with the protocol if the source tells it.
 
-    If the source tells the protocol, the options have it then.
-
-    At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
-    here; the reader refuses those that are invalid for one.
+    At load() Spark does not say whether the read is a batch or a stream. The ranges are those of a batch, or the whole
+    log if the options are valid only for a stream. Options that are invalid for both are refused here; the reader
+    refuses those that are invalid for one.
     """
     batch = True
     try:
@@ -123,7 +122,7 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     except OptionError:
         validate(options, streaming=True)
         batch = False
-    source, options = telling_schema(options, FORMATS)  # which has connected to nothing
+    source, options = telling_schema(options, FORMATS)  # not connected yet
     with source:
         ranges = source.ranges_to_infer_from(batch=batch)
         return ranges, _with_protocol(options, source)
@@ -135,16 +134,16 @@ def _with_protocol(options: Options, source: RecordSource) -> Options:
 
 
 def _as_of_schema(schema: pa.Schema, options: Options) -> Options:
-    """Return the options with the moment that `snapshot.at=now` was at load(), so that each action reads the same."""
+    """Replace `snapshot.at=now` by the TSO at load(), so that all actions read the same."""
     context = context_of_schema(schema, options) if options.is_typed and options.snapshot_at == "now" else None
     versions = [] if context is None else [version for _, version in context.definitions]
     return replace(options, snapshot_at=max(versions)) if versions else options
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> list[Partition]:
-    """Resolve the offsets of a batch read; cut large ranges, and pack small ones, into input partitions.
+    """Resolve the offsets of a batch read; cut large ranges and pack small ones into input partitions.
 
-    There is always one, if only without a range: Spark would otherwise read a partition of its own making.
+    There is always one, maybe without a range: otherwise Spark would invent a partition.
 
     Raises:
         TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the

@@ -1,4 +1,4 @@
-"""Input partitions: what is sent to whoever reads, and how one is read, in a batch or a stream."""
+"""Input partitions: what the driver sends to the workers, and how a worker reads one, in a batch or a stream."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST_KNOWN = 10_000  # definitions per topic
 
 
 class _Found(dict[str, Definitions]):
-    """The versions of tables that this worker has found, by topic: it may read the next micro-batch of that topic.
+    """The table versions that this worker has found, by topic, for later micro-batches.
 
-    Versions never change. Those that a read brings along are not kept: they may have only some of the columns.
+    Versions never change. Those sent with a read are not kept, because they may lack columns.
     """
 
     def keep(self, topic: str, definitions: Definitions) -> None:
-        """Keep definitions for the next read of a topic. Above the limit, drop the oldest."""
+        """Keep definitions for later reads of a topic; above the limit, drop the oldest."""
         known = self.setdefault(topic, {})
         known.update(definitions)
         for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
@@ -43,11 +43,11 @@ _FOUND = _Found()
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Offset ranges to read one after the other, or none, and what the driver knows.
+    """Offset ranges to read one after the other, maybe none, and what the driver knows.
 
     Attributes:
-        lags: for each range the number of offsets behind its end when it was planned, if that is known.
-        options: its own, if they are not those of the whole read.
+        lags: for each range, the number of offsets after its end when it was planned; None if unknown.
+        options: its own, if they differ from those of the read.
     """
 
     ranges: Sequence[OffsetRange]
@@ -68,8 +68,8 @@ def read_partition(
     """Read an input partition.
 
     Args:
-        facts: returns which task of Spark this is.
-        fresh: whether the task is repeated, and must not meet the same fault again.
+        facts: returns this Spark task's facts.
+        fresh: whether to use new connections, because the task is a retry.
 
     Raises:
         TiCDCSourceError: see `pipeline.read.read` and `sources.kafka.Fetcher.fetch`.
@@ -81,7 +81,7 @@ def read_partition(
         if not _has_records(partition.ranges, options):
             return
         raise SchemaError(
-            "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
+            "the protocol is unknown, because there was no record when the read was planned: set 'protocol'"
         )
     spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
@@ -108,7 +108,7 @@ def read_partition(
                     native_fallback=why_general(options.native_code),
                 )
             )
-        # At the end: a topic that still has its id then had it while it was read.
+        # At the end: if a topic still has its id, it had it while it was read.
         topic_ids = partition.scope.topic_ids
         fetcher.check_topics(
             {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
@@ -124,12 +124,12 @@ def read_partition(
 
 
 def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
-    """Whether any record of the ranges has a value: a range of transaction markers has offsets, but no record."""
+    """Whether any record of the ranges has a value; transaction markers have offsets, but no records."""
     with task_fetcher(options, next(iter(PROTOCOLS)), fresh=False) as fetcher:
         return any(any(chunk.values) for each in ranges for chunk in fetcher.fetch(each))
 
 
 def _table_of(spec: ReadSpec, state: ReadState) -> str | None:
-    """Return the table of the rows, otherwise the one of the option `tables`; None if it may be several."""
+    """Return the table of the rows, else that of the option `tables`; None if there may be several."""
     table = (state.table if spec.layout.output in {"changelog", "envelope"} else None) or spec.tables.exact
     return None if table is None else str(table)

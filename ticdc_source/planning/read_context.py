@@ -1,4 +1,4 @@
-"""The read context, from a sample or from the metadata of an inferred schema; and warnings about what it shows."""
+"""The read context, from a sample or the metadata of an inferred schema; and warnings about it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TEXT = pa.string()  # one object for all columns of a context: it is pickled on
 
 
 def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
-    """Return the context from the field metadata of an inferred schema; None for a schema that a user wrote."""
+    """Return the context in the field metadata of an inferred schema; None for a user's schema."""
     fields = [
         (item.name.lower(), {name.decode(): value.decode() for name, value in item.metadata.items()})
         for item in _inferred_fields(schema, options)
@@ -96,7 +96,7 @@ def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
 
 
 def context_of_sample(sample: Sample) -> ReadContext:
-    """Return the context of a sample for `outputFormat=event`: what the other outputs would know of each table.
+    """Return the context of a sample for `outputFormat=event`: what is known of each table.
 
     Raises:
         SchemaError: the messages of a table contradict the option `tableDDL`.
@@ -151,9 +151,9 @@ def _if_several(versions: TypeVersions) -> TypeVersions:
 
 
 def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
-    """Return the context of an inferred table, for a read with a schema that a user wrote.
+    """Return the context of an inferred table, for a read with a user's schema.
 
-    Columns that the user's schema lacks were left out on purpose, so `expected` stays None.
+    The user left out missing columns on purpose, so `expected` stays None.
     """
     columns = {column.name: column for column in map(_column, table.columns)}
     return ReadContext(
@@ -162,17 +162,17 @@ def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
 
 
 def warn_of_absent_names(sample: Sample) -> None:
-    """Warn about names of the option `tables` that the sample lacks, though it has rows of another one."""
+    """Warn about names in the option `tables` without rows in the sample, if others have rows."""
     names = absent_names(sample)
     if sample.wanted and names.patterns:
         warn(no_row_in_sample(sample, names))
 
 
 def warn_of_absent_tables(sample: Sample, options: Options) -> None:
-    """Warn about tables of the options `tables` and `tableDDL` that no message is about, for `outputFormat=event`.
+    """Warn about tables in the options `tables` and `tableDDL` without messages, for `outputFormat=event`.
 
-    A sample of several tables ends when it has enough rows of any, and a stream has more to come: only a sample of all
-    records of a batch tells that one of these tables has no row.
+    Only a sample of all records of a batch shows that one of several tables has no row: other samples end with enough
+    rows of any, and a stream goes on.
     """
     if sample.others and not sample.wanted:
         warn(no_row_in_sample(sample, sample.tables))
@@ -188,13 +188,13 @@ def warn_of_absent_tables(sample: Sample, options: Options) -> None:
     if absent and occurring:
         listed = ", ".join(absent)
         warn(
-            f"Option 'tableDDL' creates {listed}, and no message of the sample is about {listed}: it is of use "
-            "only if rows of that table come later"
+            f"Option 'tableDDL' creates {listed}, but no message of the sample is about {listed}: it has an effect "
+            "only if rows come later"
         )
 
 
 def warn_of_missing_ddl(context: ReadContext, scope: BatchScope, options: Options) -> None:
-    """Warn if the read outputs DDL events but not partition 0, which may be the only partition with DDL events."""
+    """Warn if the read outputs DDL events but lacks partition 0, which may be the only one with DDL events."""
     if options.output_format != "event":
         return
     without = [topic for topic, of_topic in scope.ddl_copies.items() if 0 not in of_topic]
@@ -209,12 +209,12 @@ def warn_of_missing_ddl(context: ReadContext, scope: BatchScope, options: Option
 class ContextFinder:
     """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
 
-    With `outputFormat=event`, DDL events may be the only source of a table's column types and labels. Then this class
-    scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
-    micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
+    With `outputFormat=event`, DDL events may be the only source of column types and labels. Then it scans the DDL
+    events before the batch's range (or the first micro-batch), and those of every later micro-batch, so that a row is
+    decoded alike in a batch, in a stream and after its restart.
 
-    `earliest` returns the log starts of topic partitions. `warns_of_absent` says whether tables that the options name
-    and the sampled ranges lack are worth a warning; to a reader of the last few records they are not.
+    `earliest` returns the log starts of topic partitions. `warns_of_absent`: whether to warn about tables in the
+    options that the sample lacks, which a reader of only the last records should not.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class ContextFinder:
         self._earliest = earliest
         self._warns_of_absent = warns_of_absent
         self._context: ReadContext | None = None
-        self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
+        self._sample: Sample | None = None  # the DDL events seen so far, if types or labels come from them
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
 
     def find(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
@@ -268,7 +268,7 @@ class ContextFinder:
         with driver_fetcher(options) as fetcher:
             if options.output_format == "record":
                 protocol = find_protocol(ranges, fetcher.fetch, options)
-                # If all records are bad, any decoder says so; the next micro-batch looks again.
+                # If all records are bad, any decoder reports them; the next micro-batch looks again.
                 return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
             if sample is None:
@@ -291,7 +291,7 @@ class ContextFinder:
             return context_of_sample(sample)
 
     def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
-        """Return the context stored in an inferred schema; if there is none, infer it from a sample of the ranges."""
+        """Return the context in an inferred schema, else infer it from a sample of the ranges."""
         options = self._options
         context = context_of_schema(self._schema, options)
         if context is not None and not self._is_of_other_source(context):
@@ -315,7 +315,7 @@ class ContextFinder:
                 raise
             warn(str(error))
             table = TableFilter(options.tables or ()).exact
-            # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
+            # If `tables` names one table, nothing else is to be inferred, unless its types come from DDL events.
             provisional = table is None or sample.decoder.facts.types_in_ddl is not None
             return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
         warn_of_absent_names(sample)
@@ -330,9 +330,9 @@ class ContextFinder:
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
     ) -> bool:
-        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether all were scanned.
+        """Add the DDL events before a batch or a stream's first micro-batch; return whether all were scanned.
 
-        A DDL event is sent to all partitions of a topic, or only to the first: the lowest partition is enough.
+        DDL events are in all partitions of a topic, or only in the first: the lowest partition is enough.
         """
         lowest = {tp.topic: tp for tp in sorted(ends, reverse=True)}.values()
         begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
@@ -340,7 +340,7 @@ class ContextFinder:
         limit = self._options.infer_schema_max_scanned_records
         for topic_partition, earliest in self._earliest(lowest).items():
             end = begins[topic_partition]
-            while end > earliest:  # backwards: the newest are the most informative
+            while end > earliest:  # backwards, as the newest tell most
                 if limit <= 0 or time.monotonic() >= deadline:
                     return False
                 start = max(earliest, end - min(limit, _WINDOW))
@@ -351,15 +351,15 @@ class ContextFinder:
 
 
 def _refuse_other_names(context: ReadContext, protocol: str | None) -> None:
-    """Refuse a table whose columns nobody finds in messages by the names that TiDB has."""
+    """Refuse a table whose names in messages differ from TiDB's."""
     sent_name = None if protocol is None else PROTOCOLS[protocol].facts.sent_name
     if sent_name is None or context.table is None:
         return
     other = [name for name in (*context.table, *context.columns) if sent_name(name) != name]
     if other:
         raise OptionError(
-            f"Table {context.table}: {protocol} writes the name {other[0]} as {sent_name(other[0])}, so what TiDB "
-            "tells does not fit these messages. Leave 'tidb.url' out, and give 'tableDDL' what SHOW CREATE TABLE prints"
+            f"Table {context.table}: {protocol} writes the name {other[0]} as {sent_name(other[0])}, so TiDB's columns "
+            "do not fit these messages. Leave 'tidb.url' out, and set 'tableDDL' to what SHOW CREATE TABLE prints"
         )
 
 
@@ -371,8 +371,8 @@ def _warn_of_checksums(protocol: str | None, options: Options) -> None:
 def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:  # noqa: FBT001 (as `ddl_texts_help` returns it)
     """Return the ranges of a micro-batch to scan for DDL events.
 
-    If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
-    the rows after it. So all are scanned, unless no column depends on them so far.
+    If all partitions have a copy of a DDL event, the lowest one's may come in a later micro-batch than the rows after
+    the event. So all are scanned, unless no column depends on DDL events so far.
     """
     only = sample.decoder.facts.ddl_partition
     if only is not None:
@@ -390,11 +390,11 @@ def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) ->
 
 
 def _warn_of_absent_columns(fields: Sequence[pa.Field], inferred: TableSchema) -> None:
-    """Warn about columns of the user's schema that occur in no sampled message: they are NULL."""
+    """Warn about columns of the user's schema that no sampled message has."""
     inferred_names = {column.name.lower(): column.name for column in inferred.columns}
     for item in fields:
         if item.name.lower() not in inferred_names:
             near = nearest(item.name, inferred_names)
             hint = f". Did you mean {inferred_names[near[0]]}?" if near else ""
-            msg = f"The schema's column {item.name} is in no message of {inferred.table} that was sampled"
+            msg = f"The schema's column {item.name} is in no sampled message of {inferred.table}"
             warn(f"{msg}: it is NULL if a message lacks it{hint}")

@@ -1,4 +1,4 @@
-"""The read schema: the columns that Spark gets, from what inference found and what the options ask for."""
+"""The read schema: the columns that Spark gets, from the inferred table and the options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, ca
 
 
 class _Choice(NamedTuple):
-    """The type that a column is read as; if the messages do not determine it, why, and whether DDL could."""
+    """The type of a column; if the messages do not determine it, why, and whether DDL could."""
 
     arrow: pa.DataType
     why: str = ""
@@ -51,9 +51,10 @@ def read_schema(
 ) -> pa.Schema:
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
-    Each table column carries field metadata: the public keys of docs/reference/columns.md, and for the reader
+    Each table column has field metadata: the public keys of docs/reference/columns.md, and for the reader
     `ticdc.protocol` and `ticdc.versions`; the first one also `ticdc.definitions`. Spark passes it to the reader, so
-    inference runs only once. What earlier messages have shown (`column_types`) decides for undecided columns.
+    inference runs only once. `earlier` has the types that earlier messages showed (`column_types`), for undecided
+    columns.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -108,7 +109,7 @@ def read_schema(
 
 
 def _set_aside(options: Options) -> Iterator[pa.Field]:
-    """Yield the columns that hold what cannot be read, and what the schema lacks."""
+    """Yield the columns for bad records and rescued values."""
     if options.mode == "PERMISSIVE":
         yield pa.field(options.column_name_of_corrupt_record, CORRUPT_RECORD)
     if options.rescued_data_column is not None:
@@ -116,14 +117,14 @@ def _set_aside(options: Options) -> Iterator[pa.Field]:
 
 
 def column_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones."""
+    """Return the decided Spark types of a read schema's table columns, by lower-case name."""
     return {
         field.name.lower(): spark_name(field.type)
         for field in schema
         if field.metadata
         and TABLE.encode() in field.metadata
         and UNDECIDED.encode() not in field.metadata
-        and field.type != VARIANT  # which no hint can name, and is never undecided
+        and field.type != VARIANT  # never undecided, and hints cannot name it
     }
 
 
@@ -161,7 +162,7 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
 
 
 def _first_repeated(fields: Iterable[pa.Field]) -> pa.Field | None:
-    """Return the first field that has the name of an earlier one, in any case."""
+    """Return the first field with the name of an earlier one, ignoring case."""
     names: set[str] = set()
     for field in fields:
         if field.name.lower() in names:
@@ -171,7 +172,7 @@ def _first_repeated(fields: Iterable[pa.Field]) -> pa.Field | None:
 
 
 def check_types(options: Options) -> None:
-    """Check the types that options name, even if the user's schema makes them unnecessary.
+    """Check the types in options, even if the user's schema makes them unnecessary.
 
     Raises:
         OptionError: `schemaHints` or `unspecifiedDecimal` is not in Spark's DDL, or `tableDDL` not in MySQL's.
@@ -186,7 +187,7 @@ def check_types(options: Options) -> None:
 def _asked_type(
     column: Column, hints: Mapping[str, pa.DataType], earlier: Mapping[str, str], options: Options
 ) -> pa.DataType | None:
-    """Return the type that an option or an earlier message decides for a column; None if its messages do."""
+    """Return a column's type from an option or an earlier message; None to leave it to the messages."""
     name = column.name.lower()
     if name in hints:
         return hints[name]
@@ -221,7 +222,7 @@ def _choice(column: Column, hint: pa.DataType | None, table: TableSchema, option
             )
         return _Choice(hint)
     if column.conflict:
-        why = "its versions have types of different kinds, and MySQL's text holds all of them"
+        why = "its versions have types of different kinds, which only MySQL's text can hold"
         return _Choice(pa.string(), why, ddl_helps=False)
     if column.type.name == "json" and options.variant_json:
         return _Choice(VARIANT)
@@ -239,7 +240,7 @@ _CATEGORY_NAMES = {"integer": "tinyint to bigint", "interval": "interval day to 
 
 
 def _doubts_message(table: TableSchema, doubts: Mapping[str, _Choice], options: Options) -> str:
-    """Return the one warning about uncertain column types, with the options that silence it."""
+    """Return the warning about uncertain column types, with the options that silence it."""
     lines = [f"The messages of {table.table} do not fully say the types of its columns:"]
     lines += [f"  {name} is read as {spark_name(doubt.arrow)} ({doubt.why})" for name, doubt in doubts.items()]
     if any(doubt.ddl_helps for doubt in doubts.values()):
@@ -255,17 +256,17 @@ def _doubts_message(table: TableSchema, doubts: Mapping[str, _Choice], options: 
 
 
 def warn_of_zone(table: TableName, columns: Sequence[str], options: Options) -> None:
-    """Warn about TIMESTAMP columns whose messages do not name the time zone, unless somebody has."""
+    """Warn about TIMESTAMP columns whose messages do not name the time zone, unless `timeZone` is set."""
     if columns and not options.is_given("timeZone"):
         warn(
             f"TIMESTAMP columns of {table} ({', '.join(columns)}) come in the time zone of the TiCDC server, which "
             f"the messages do not name; they are read as {options.time_zone}. Set 'timeZone' to the server's --tz, "
-            f'also if it is this:\n  .option("timeZone", "{options.time_zone}")'
+            f'even if it is the same:\n  .option("timeZone", "{options.time_zone}")'
         )
 
 
 def _has_several_spark_types(column: Column) -> bool:
-    """Whether the MySQL types that a column may have map to different Spark types."""
+    """Whether a column may have MySQL types with different Spark types."""
     rows = [TYPES[name] for name in column.behind] if column.is_open else []
     return len({arrow for row in rows for arrow in (row.arrow, row.unsigned) if arrow is not None}) > 1
 
@@ -293,12 +294,13 @@ def _refuse_collisions(metadata: list[pa.Field], data: list[pa.Field], options: 
     }
     twice = _first_repeated(metadata)
     if twice is not None:
-        raise OptionError(f"Option '{own[twice.name.lower()][0]}': {twice.name} is a metadata column's name too")
+        raise OptionError(
+            f"Option '{own[twice.name.lower()][0]}': {twice.name} is a metadata column: choose another name"
+        )
     for field in data:
         if field.name.lower() in taken:
             option, example = own.get(field.name.lower(), ("metadataColumnPrefix", "_ticdc_"))
             raise OptionError(
-                f"The table has a column '{field.name}', and '{taken[field.name.lower()]}' is a metadata column: "
-                f"choose another name for that one with the option '{option}', e.g. .option('{option}', "
-                f"'{example}')"
+                f"The table has a column '{field.name}', but '{taken[field.name.lower()]}' is a metadata column: "
+                f"rename the metadata column with the option '{option}', e.g. .option('{option}', '{example}')"
             )

@@ -1,6 +1,6 @@
-"""What watermarks prove: where `endingCommitTs=resolved` ends a batch, and how far a stream is complete.
+"""What watermarks prove: the end of a batch with `endingCommitTs=resolved`, and up to where a stream is complete.
 
-The newest watermarks tell it, so offset ranges are read in windows from their ends backwards.
+The newest watermarks count, so offset ranges are read backwards from their ends.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ticdc_source.schema.tso import duration, of_ms, physical_ms, seconds
 
 _log = logging.getLogger(__name__)
 
-# TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
-# its range does not merely end just behind a DDL event.
+# TiCDC writes watermarks to all topics at once, every few seconds. A topic without them for so long gets no more, and
+# its range does not just end after a DDL event.
 _INACTIVITY = of_ms(60_000)
 _ENDS_TABLE = frozenset({"drop_table", "rename_table", "drop_database"})
-# A watermark lies behind the clock of its record. Records older than the largest watermark by more than this hold no
-# larger one, unless clocks differ by as much. Then an older watermark is used: less is read, but whole transactions.
+# A watermark is older than its record. Records older than the largest watermark by more than this have no larger one,
+# unless clocks differ by as much. Then an older watermark is used: less is read, but only complete transactions.
 CLOCKS_DIFFER_MS = 60_000
 _VERSION = 1
 _LONG_S = 600.0
@@ -36,7 +36,7 @@ _LONG_S = 600.0
 def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> bool:
     """Whether no earlier record can hold a larger watermark.
 
-    `oldest_ms` is the timestamp of the oldest record that was read; None or -1 if it is not known.
+    `oldest_ms` is the timestamp of the oldest record read; None or -1 if unknown.
     """
     if watermark is None or oldest_ms is None:
         return False
@@ -58,12 +58,12 @@ class _Seen:
 
 
 def resolved_until(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder) -> int:
-    """Return the end of a read, exclusive: the smallest, over the topic partitions, of each one's largest watermark.
+    """Return the exclusive end of a read: the smallest, over the topic partitions, of each one's largest watermark.
 
-    A read of everything strictly below it cuts no transaction, because all events up to a watermark are written before
-    it (pingcap/ticdc cmd/kafka-consumer/writer.go, the global watermark). A topic whose tables were all dropped or
-    renamed gets no more watermarks and would hold back all others for ever. It does not count if a DROP or RENAME of a
-    table is the last event that it holds (event_router.go, active topics).
+    A read below it cuts no transaction, because all events up to a watermark are written before it (pingcap/ticdc
+    cmd/kafka-consumer/writer.go, the global watermark). A topic whose tables were all dropped or renamed gets no more
+    watermarks. It would hold back all others, so it is ignored if its last event is a DROP or RENAME of a table
+    (event_router.go, active topics).
 
     Raises:
         SchemaError: a topic partition has no watermark in its range.
@@ -88,7 +88,7 @@ def resolved_until(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder
 
 
 def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
-    """Read one range backwards until no larger watermark can come; they go back when TiCDC restarts."""
+    """Read one range backwards until no larger watermark can come; watermarks go back when TiCDC restarts."""
     seen = _Seen()
     for window in windows_from_end(offset_range, fetch):
         oldest: int | None = None
@@ -103,7 +103,7 @@ def _look(offset_range: OffsetRange, fetch: Fetch, decoder: Decoder) -> _Seen:
 
 
 def _topics_without_watermarks(seen: Mapping[TopicPartition, _Seen]) -> set[str]:
-    """Return the topics without a watermark since the DDL event that ended a table, while other topics went on."""
+    """Return the topics without a watermark since a DDL event ended a table, while other topics went on."""
     newest = max((facts.watermark for facts in seen.values()), default=0)
     inactive = set()
     for topic in {topic_partition.topic for topic_partition in seen}:
@@ -121,12 +121,12 @@ class Progress:
 
     Attributes:
         batch_id: -1 before the first micro-batch.
-        watermarks: the largest watermark of each topic partition that has had a record; None before its first.
-        partitions: how many topic partitions the stream reads; None if that is not known.
-        resolved_ts: every event up to it, itself included, has been read, from all topic partitions; None while a topic
-            partition has had no watermark. It never decreases.
-        skipped: the tables that could not be read, and are left out since: the number of the micro-batch, and why.
-        column_types: the types that messages have shown: by table, by column.
+        watermarks: the largest watermark of each topic partition with records so far; None before its first.
+        partitions: how many topic partitions the stream reads; None if unknown.
+        resolved_ts: all events up to and including it have been read; None while a topic partition has had no
+            watermark. It never decreases.
+        skipped: the tables left out because they could not be read: since which micro-batch, and why.
+        column_types: the types that messages have shown, by table and column.
     """
 
     batch_id: int = -1
@@ -142,12 +142,12 @@ class Progress:
     ) -> Progress:
         """Return the progress after the next micro-batch.
 
-        A watermark may be smaller than the one before it, and the larger one counts (docs/wire.md, item 99). All events
-        up to the smallest, over all topic partitions, have been read (docs/wire.md, item 100).
+        If a watermark is smaller than an earlier one, the larger one counts (docs/wire.md, item 99). All events up to
+        the smallest over all topic partitions have been read (docs/wire.md, item 100).
 
         Args:
-            watermarks: the topic partitions that it has records of, with their largest watermark; None for none.
-            partitions: how many topic partitions the stream reads now; None if that is not known.
+            watermarks: the topic partitions with records, with their largest watermark, None for none.
+            partitions: how many topic partitions the stream reads now; None if unknown.
         """
         folded = dict(self.watermarks)
         for topic_partition, watermark in watermarks:
@@ -163,7 +163,7 @@ class Progress:
     def without_watermark(self) -> str:
         """Say why there is no resolved ts yet."""
         if self.partitions is None:
-            return "how many topic partitions there are is not known: SyncState(…, partitions=…) says it"
+            return "the number of topic partitions is unknown: set SyncState(…, partitions=…)"
         marks = sum(mark is not None for mark in self.watermarks.values())
         return f"{marks} of {max(self.partitions, len(self.watermarks))} topic partitions have had a watermark"
 
@@ -200,7 +200,7 @@ class Progress:
 
     @classmethod
     def of_json(cls, text: str) -> Progress:
-        """Return the progress that `as_json` has written.
+        """Parse what `as_json` wrote.
 
         Raises:
             CheckpointError: the text is something else.

@@ -26,8 +26,8 @@ from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import WireFormats
 from ticdc_source.sources.storage.file_format import FileSettings
 
-# A record is taken for the first that recognizes it: what looks at the key or the first bytes comes before what looks
-# for members, which may be names of columns too.
+# The first decoder that recognizes a record gets it. Those that look at the key or first bytes come before those that
+# look for members, which may also be column names.
 DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, MySQLRows, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
 
 # By name; decoders with the default of each option, for what does not depend on options.
@@ -61,10 +61,10 @@ def possible_decoders(options: Options) -> list[Decoder]:
 
 
 def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> Decoder:
-    """Make the decoder of a protocol. Only this module of the package reads options.
+    """Make the decoder of a protocol. In this package, only this module reads options.
 
     Args:
-        reads_files: whether it reads claim-check files. If not, large messages have their key columns only.
+        reads_files: whether it reads claim-check files. If not, large messages have only their key columns.
     """
     most = options.max_message_bytes
     together = min(Compression().max_together, options.max_bytes_per_batch)
@@ -88,10 +88,10 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
     """Detect the protocol by the first bytes of records.
 
     Returns:
-        The protocol's name; None if no record says it.
+        The protocol's name; None if no record tells it.
 
     Raises:
-        OptionError: the records have two protocols, or none that is supported.
+        OptionError: the records have two protocols, or an unsupported one.
     """
     seen: dict[str, str] = {}
     unknown: tuple[str, bytes] | None = None
@@ -107,19 +107,19 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
     if len(seen) > 1:
         listed = "; ".join(f"{name} at {where}" for name, where in seen.items())
         raise OptionError(
-            f"The topics hold more than one protocol: {listed}. Read them apart, each with its own 'subscribe'"
+            f"The topics hold more than one protocol: {listed}. Read each with its own query and 'subscribe'"
         )
     if seen:
         return next(iter(seen))
     if unknown is not None:
         where, value = unknown
         reads = f"this version reads {', '.join(OF_MESSAGES)}"
-        raise OptionError(f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})")
+        raise OptionError(f"The protocol of the messages is unknown: {describe_unknown(value)}; {reads} ({where})")
     return None
 
 
 def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
-    """Return the option `protocol`, which is for messages; with `auto`, and for rows of TiDB, the records tell it."""
+    """Return the option `protocol`; with `auto`, and for rows of TiDB, detect it."""
     of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
     if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
         return options.protocol

@@ -1,4 +1,4 @@
-"""The facts of a wire format, what a read learns of its messages (`Learned`), and what decoding returns (`Decoded`)."""
+"""A wire format's facts, what a read learns about its messages (`Learned`), and decoded rows (`Decoded`)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 Kept = TypeVar("Kept")
 
-# What a message says of its own origin: members of `source` of `outputFormat=envelope`, and `op`; NULL if nothing.
+# What a message says about its origin: members of `source` in `outputFormat=envelope`, and `op`; NULL if unknown.
 ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connector", "name", "snapshot", "op")])
 
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """What was found while events were parsed.
+    """Problems found while parsing events.
 
     Attributes:
-        failures: the errors of events that could not be read, by event; they have no images.
-        suspect: what is wrong with the checksums of events that are returned, by event.
+        failures: the errors of unreadable events, by event; they have no images.
+        suspect: what is wrong with the checksums of returned events, by event.
     """
 
     failures: dict[int, DecodeError] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class Decoded(Findings):
         start_ts: per event, the start-ts of its transaction; int64.
         build_ts: per event, when TiCDC encoded it, in ms since the epoch; int64.
         cluster_id: per event, string.
-        placed: per event, whether its place in the topic partition orders it among changes with its commit-ts, which
-            is not its own but that of another row, or a time; bool.
-        replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
-        parsed: number of images that the general path parsed.
+        placed: per event, whether its commit-ts is another row's or a time, so that its place in the topic partition
+            orders it among changes with that commit-ts; bool.
+        replaced: the number of texts that are not UTF-8 and have U+FFFD for each bad byte.
+        parsed: the number of images parsed by the general path.
     """
 
     change_types: pa.Array
@@ -79,7 +79,7 @@ class Decoded(Findings):
 
 
 class LearnedTable:
-    """What one read learns of one table: its planned columns, and what the native path keeps."""
+    """What one read learns about one table: its planned columns, and what the native path keeps."""
 
     __slots__ = ("_kept", "_learned", "_planned", "plan")
 
@@ -103,7 +103,7 @@ class LearnedTable:
         return native is not None and self.plan.native_path and not self.plan.documents
 
     def kept(self, of: type[Kept]) -> Kept:
-        """Return what the native path keeps about the table's messages, at first what `of` makes."""
+        """Return what the native path keeps about the table's messages; `of` makes it at first."""
         kept = self._kept
         if not isinstance(kept, of):
             kept = self._kept = of()
@@ -111,16 +111,15 @@ class LearnedTable:
 
 
 class Learned:
-    """What one read learns of its messages; nothing else keeps any of it.
+    """What one read learns about its messages; nothing else keeps any of it.
 
     Attributes:
-        native: whether the native path may tell tables apart, if it is there.
-        prefixes: what row messages begin with, in native code.
-        numbers: the number that a table has there.
-        definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
-        search: looks elsewhere for a version that is not among them, and returns all that it finds.
-        previous: looks in a topic partition, before an offset, for the last row of a table with a commit-ts, and
-            returns that.
+        native: whether native code, if built, may identify tables.
+        prefixes: the prefixes of row messages, in native code.
+        numbers: the numbers of tables there.
+        definitions: the table versions known so far, for rows that name one (`ProtocolFacts.definitions`).
+        search: looks elsewhere for a missing version, and returns all that it finds.
+        previous: returns the commit-ts of a table's last row with one before an offset of a topic partition.
     """
 
     __slots__ = ("_last", "_tables", "definitions", "native", "numbers", "prefixes", "previous", "search")
@@ -136,7 +135,7 @@ class Learned:
         self._last: dict[tuple[TableName, TopicPartition], tuple[int, int | None]] = {}
 
     def commit_ts_before(self, table: TableName, topic_partition: TopicPartition, offset: int) -> int | None:
-        """Return the commit-ts of the last row of a table before an offset that has one."""
+        """Return the commit-ts of a table's last row with one before an offset."""
         known = self._last.get((table, topic_partition))
         if known is None or known[0] >= offset:
             found = None if self.previous is None else self.previous(table, topic_partition, offset)
@@ -168,31 +167,30 @@ TypesInDDL: TypeAlias = Callable[[TableName, Sequence[DDLEvent]], Mapping[str, T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolFacts:
-    """What holds for a wire format, whatever the options say.
+    """The facts of a wire format that do not depend on options.
 
     Attributes:
-        recognizes: whether a record, given its key and value, looks like one of this wire format. Only bytes are
-            compared; nothing is parsed.
+        recognizes: whether a record, given its key and value, looks like this wire format; compares bytes, and parses
+            nothing.
         kernels: how each type of `schema.types.TYPES` is written.
-        chunk_records: how many records a chunk should have: enough to share the cost of a call of Arrow, few
-            enough that the objects made of them die young.
-        ddl_partition: the only partition of a topic that gets its DDL events; None if every partition gets a copy
+        chunk_records: the records of a chunk: enough to share the cost of Arrow's calls, few enough that their objects
+            die young.
+        ddl_partition: the only partition of a topic with DDL events; None if every partition gets a copy
             (docs/wire.md, item 29).
         watermarks_need: the TiCDC settings without which no watermarks are sent, for errors (docs/wire.md, item 54).
-        types_in_ddl: reads the types that DDL events give in a form of their own, beside the SQL text.
-        zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
-        lacks_commit_ts: whether deletes may lack a commit-ts: they get that of the row before them
-            (`Learned.commit_ts_before`).
-        definitions: returns the versions of tables that DDL and BOOTSTRAP events define; None if rows describe their
-            columns themselves.
+        types_in_ddl: reads the types that DDL events have beside the SQL text.
+        zoned_timestamps: whether a TIMESTAMP has its time zone (docs/wire.md, item 21).
+        lacks_commit_ts: whether deletes may lack a commit-ts, and get the previous row's (`Learned.commit_ts_before`).
+        definitions: returns the table versions that DDL and BOOTSTRAP events define; None if rows describe their own
+            columns.
         files: how a storage sink writes it.
-        commit_ts_needs: what writes a commit-ts into rows that lack one, for notices.
+        commit_ts_needs: what adds a commit-ts to rows that lack one, for notices.
         old_rows_need: the TiCDC setting without which updates have no old row.
-        shows_extension: whether a row message of TiCDC, given where schemas are, has what `enable-tidb-extension=true`
-            adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
-            `messages.MALFORMED`. None if the setting adds nothing to rows.
-        of_tables: whether it is what TiDB itself sends of a table's rows.
-        sent_name: what messages call a table or a column, if not by its name.
+        shows_extension: whether a row message, given the registry's settings, has what `enable-tidb-extension=true`
+            adds; returns None if unknown, or if TiCDC did not write the message, and raises `messages.MALFORMED` if it
+            is broken. None if the setting adds nothing to rows.
+        of_tables: whether it is TiDB's own format of a table's rows.
+        sent_name: returns the name of a table or column in messages, if it differs.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
     """
 

@@ -70,7 +70,7 @@ from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
 
 def _latin1(cell: str) -> bytes:
-    """Encode bytes that canal-json writes as ISO-8859-1 text (docs/wire.md, item 16)."""
+    """Return the bytes that canal-json writes as ISO-8859-1 text (docs/wire.md, item 16)."""
     try:
         return cell.encode("latin-1")
     except UnicodeEncodeError:
@@ -78,14 +78,14 @@ def _latin1(cell: str) -> bytes:
 
 
 def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read FLOAT and DOUBLE from the text of another type; more digits than they hold are refused."""
+    """Read FLOAT and DOUBLE from another type's text; refuse more digits than they can hold."""
     read = numbers.FLOAT_TEXT.natural(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
         array = read(cells)
         for cell, shortest in zip(cells, array.cast(pa.string()).to_pylist(), strict=True):
             if shortest is not None and Decimal(str(cell)) != Decimal(shortest):
-                raise ValueError(f"a {type_} does not hold all of its digits")
+                raise ValueError(f"a {type_} cannot hold all of its digits")
         return array
 
     return cast
@@ -124,7 +124,7 @@ def _file_message(database: str, table: str, *, is_ddl: bool, type_: str, ts: in
 
 def _of_schema(schema: JSONObject) -> bytes | None:
     if not schema.get("Query"):
-        return None  # how the table was before its first row; rows say what they need
+        return None  # the table before its first row; rows describe themselves
     version = tso(schema["TableVersion"])
     return _file_message(
         text(schema.get("Schema") or ""),
@@ -174,7 +174,7 @@ _PROMOTED = {name: TYPES[name].sql_types[1] for name in INTEGERS if len(TYPES[na
 
 
 class _Behind(NamedTuple):
-    """What a sqlType says of a column that mysqlType lacks: the type that holds all values, and what it may be."""
+    """A column's type by sqlType, without mysqlType: the type that holds all values, and the possible types."""
 
     type: ColumnType
     names: frozenset[str]
@@ -318,7 +318,7 @@ def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int |
 
 
 def _add(images: Images, event: int, message: JSONObject, rows: list[JSONObject], plan: Plan) -> None:
-    """Add the images of a message. Official Canal's messages may hold several rows."""
+    """Add the images of a message; official Canal's may have several rows."""
     operation = _OPERATIONS[message["type"]]
     olds = message.get("old") if operation == "update" else None  # before v5.4, a DELETE has its row there too
     for index, row in enumerate(rows):
@@ -337,7 +337,7 @@ def _columns(message: JSONObject, row: JSONObject) -> tuple[Column, ...]:
     keyed = None if key is None else bool(keys)
     names = list(map(text, row))
     columns = tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in names)
-    if any(column.is_open and column.wire == _BEFORE_5_4 for column in columns):  # it says the sign of no number
+    if any(column.is_open and column.wire == _BEFORE_5_4 for column in columns):  # it says no sign
         columns = tuple(
             _open_sign(column) if column.type and column.type.name in MAY_BE_UNSIGNED and not column.is_open else column
             for column in columns
@@ -347,9 +347,9 @@ def _columns(message: JSONObject, row: JSONObject) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=4096)
 def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keyed: bool | None) -> Column:  # noqa: FBT001
-    """Return a column; `keyed` says whether the table has a primary key, if the message tells.
+    """Return a column; `keyed` says whether the table has a primary key, None if unknown.
 
-    Without a primary key, the handle key may be another one, which is not named (docs/wire.md, item 42).
+    Without one, the handle key may be a unique key, which messages do not name (docs/wire.md, item 42).
     """
     facts = NO_FACTS if keyed is None else ColumnFacts(primary_key=key, handle_key=key if keyed else None)
     type_ = None if mysql_type is None else parse_type(mysql_type)
@@ -389,7 +389,7 @@ _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined b
 def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
     """Return the template of a message; None if TiCDC writes no such messages.
 
-    With `fixed_codes`, the `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
+    With `fixed_codes`, one column's `sqlType` may change the others' types; `placed` is as in `Decoded`.
     """
     match = _ROW_MESSAGE.match(payload)
     if match is None:

@@ -1,4 +1,4 @@
-"""Casting: parsed row images → one Arrow array per field of the plan, or a JSON document per image."""
+"""Casting: parsed row images → one Arrow array per field of the plan, or one JSON document per image."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Cast:
 
 
 def loses_digits(parsed: Parsed, events: TableEvents, plan: Plan) -> bool:
-    """Whether cells may be doubles that have lost digits, in columns where doubles are not wanted."""
+    """Whether cells may be doubles that lost digits, in columns that are not doubles."""
     doubles = {field.name.lower() for field in plan.fields if pa.types.is_floating(field.arrow)}
     images = parsed.images
     for span in images.spans():
@@ -66,7 +66,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
     """Turn parsed images into one array per field of the plan. An event with a bad value fails and has no images.
 
     Raises:
-        SchemaError: as `Plan.for_columns`, with the address of the first event that shows it.
+        SchemaError: as `Plan.for_columns`, with the address of the first such event.
     """
     images, plan = parsed.images, learned.plan
     if plan.documents:
@@ -99,7 +99,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
 
 
 def _lacks_dropped_columns(span: Span, parsed: Parsed, plan: Plan) -> bool:
-    """Whether the plan lacks columns of a span that were dropped before TiDB told the others."""
+    """Whether the plan lacks columns of a span because TiDB dropped them before telling the others."""
     told_at = plan.told_at
     if told_at is None or not plan.unknown(span.columns):
         return False
@@ -124,7 +124,7 @@ def _concatenated(parts: list[pa.Array]) -> pa.Array:
 
 
 def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _Cast) -> pa.Array:
-    """Cast one column of a run. A cell that does not fit is NULL: it is rescued, or its event fails."""
+    """Cast one column of a run. A cell that does not fit becomes NULL, and is rescued, or fails its event."""
     start, name = span.start, column.source
     if column.run is None or name is None:
         return pa.nulls(span.end - start, column.field.arrow)
@@ -167,7 +167,7 @@ _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 def _keep_bytes(column: PlannedColumn, name: str, cells: Cells, array: pa.Array, start: int, cast: _Cast) -> None:
     """Count the texts in which a kernel replaced bytes that are not UTF-8, and rescue their bytes.
 
-    One search through the column finds U+FFFD. A text may also hold that character itself, so its bytes are decoded.
+    A search through the column finds U+FFFD; as texts may have that character itself, their bytes are checked.
     """
     data = array.buffers()[2] if column.raw is not None else None
     if column.raw is None or data is None or _REPLACEMENT_BYTES not in data.to_pybytes():
@@ -185,13 +185,12 @@ def _keep_bytes(column: PlannedColumn, name: str, cells: Cells, array: pa.Array,
 def _documents(
     images: Images, events: TableEvents, plan: Plan, wire_of: WireOf
 ) -> tuple[dict[str, pa.Array], dict[int, DecodeError]]:
-    """Write each image as a JSON object, its members in the message's order of columns, for `outputFormat=event`.
+    """Write each image as a JSON object, in the message's order of columns, for `outputFormat=event`.
 
-    The plan's fields hold what is known of columns beside the messages: labels, precision, and all types of messages
-    that carry none.
+    The plan's fields have what messages lack: labels, precision, and types if messages have none.
 
     Returns:
-        The two columns, and the errors of events with a bad value (whose images are still there).
+        The two columns, and the errors of events with bad values, whose images are included.
     """
     fields = {field.name.lower(): field for field in plan.fields}
     failures: dict[int, DecodeError] = {}
@@ -235,7 +234,7 @@ def _written(
     events: TableEvents,
     failures: dict[int, DecodeError],
 ) -> list[str]:
-    """Write a column's cells, one an image; null for a cell that is refused, whose event fails."""
+    """Write a column's cells, one per image; null for a refused cell, whose event fails."""
     try:
         return write(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage gets its address here)

@@ -1,8 +1,7 @@
 """The checksum of a row, which TiDB computes and TiCDC sends (docs/wire.md, item 50).
 
-CRC-32 (IEEE) over the columns in the order of the table: a number as eight bytes, little-endian; a text as its length
-in four bytes and its bytes. NULL and virtual columns add nothing (pingcap/ticdc
-pkg/sink/codec/common/verify_checksum.go).
+CRC-32 (IEEE) over the columns in the table's order: a number as eight bytes, little-endian; a text as its length in
+four bytes and its bytes; nothing for NULL and virtual columns (pingcap/ticdc pkg/sink/codec/common/verify_checksum.go).
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from ticdc_source.schema.types import FLOATS, INTEGERS, TYPES, ColumnType
 
 _2_64 = 1 << 64
 _OF_FLOATS = frozenset(name for name, row in TYPES.items() if row.arrow == FLOATS)
-NUMBERED = frozenset({*INTEGERS, "year", "bit", "enum", "set"})  # types of which a number is summed
+NUMBERED = frozenset({*INTEGERS, "year", "bit", "enum", "set"})  # types that are summed as numbers
 CORRUPTED = "TiCDC found that the row does not match its checksum (corrupted=true), and sent it anyway"
 _BAD_CELL = (ValueError, TypeError, KeyError, ArithmeticError, struct.error, RecursionError)
 
 
 def verify(event: int, parsed: Parsed, mode: str, check: Callable[[], str | None]) -> None:
-    """Verify the checksum of an event's row. A wrong one is suspect with `mode` `warn`.
+    """Verify the checksum of an event's row; with `mode` `warn`, a wrong one becomes suspect.
 
     Args:
-        check: returns what is wrong with the row. It raises an error if the row cannot be verified: casting then
-            reports the cell, or the cell stands for several values.
+        check: returns what is wrong with the row. It raises an error if the row cannot be verified, because casting
+            will report a cell, or a cell stands for several values.
 
     Raises:
         DecodeError: the checksum is wrong, and the mode is `fail`.
@@ -42,7 +41,7 @@ def verify(event: int, parsed: Parsed, mode: str, check: Callable[[], str | None
     if wrong is None:
         return
     if mode == "fail":
-        raise DecodeError(f"{wrong}. verifyChecksum=warn returns such rows, and counts them")
+        raise DecodeError(f"{wrong}. Set verifyChecksum=warn to return such rows and count them")
     parsed.suspect[event] = wrong
 
 

@@ -1,7 +1,7 @@
-"""Compressed messages: TiCDC's `large-message-handle-compression`, which nothing marks (docs/wire.md, items 96, 97).
+"""TiCDC's `large-message-handle-compression`, which messages do not flag (docs/wire.md, items 96, 97).
 
-`snappy` is a raw block, `lz4` is the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression
-of record batches is another thing: `sources.kafka.cut` undoes that.
+`snappy` is a raw block, `lz4` the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's compression of
+record batches is separate (`sources.kafka.cut`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ticdc_source.errors import DecodeError
 _JSON = (b'{"', b"{}")
 _BINARY = tuple(bytes([22, number, number]) for number in (0, 2, 4, 6))  # how messages in Avro begin
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
-_LZ4_MOST = 255  # a byte of a block stands for so many at most (LZ4's block format: a match's length is a sum of bytes)
-_SNAPPY_MOST = 32  # a snappy block of 3 bytes becomes 64 bytes at most: one that promises more is not snappy
+_LZ4_MOST = 255  # bytes that a byte of a block becomes at most (LZ4's block format: a match's length is a sum of bytes)
+_SNAPPY_MOST = 32  # 3 bytes of snappy become at most 64: a value that promises more is not snappy
 _SNAPPY_LITERAL = 0b00  # the low bits of the first tag, behind the length: a block begins with plain bytes
 
 
@@ -28,7 +28,7 @@ class Compression:
     Attributes:
         codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
         max_bytes: the most bytes of one message.
-        max_together: the most bytes of decompressed messages that are in memory together, unless one alone is larger.
+        max_together: the most bytes of decompressed messages in memory, unless one alone is larger.
     """
 
     codec: str = "auto"
@@ -36,10 +36,10 @@ class Compression:
     max_together: int = 4 << 20
 
     def decompressed(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, or of a value frame. Text that is not compressed may exceed `max_bytes`.
+        """Decompress a value or a value frame. Uncompressed text may exceed `max_bytes`.
 
         Raises:
-            DecodeError: the value is not compressed like this, the text is too large, or the library is not installed.
+            DecodeError: the value is not compressed like this, the text is too large, or the library is missing.
         """
         if self.codec == "none" or not value:
             return value
@@ -76,7 +76,7 @@ class Compression:
 def _unpacked(cramjam: ModuleType, block: bytes, max_bytes: int) -> bytes:
     length: int = cramjam.snappy.decompress_raw_len(block)  # cramjam allocates that much
     if length > _SNAPPY_MOST * len(block):
-        raise cramjam.DecompressionError(f"{len(block)} bytes cannot become {length}")
+        raise cramjam.DecompressionError(f"{len(block)} bytes cannot decompress to {length}")
     if length > max_bytes:
         raise DecodeError(too_large(max_bytes))
     return bytes(cramjam.snappy.decompress_raw(block))
@@ -90,12 +90,12 @@ def too_large(max_bytes: int) -> str:
 
 
 def looks_compressed(value: bytes) -> bool:
-    """Whether a value that cannot be read looks compressed, for errors; only a few bytes are looked at."""
+    """Whether an unreadable value looks compressed by its first bytes, for errors."""
     return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
 
 
 def codec_of(value: bytes) -> str:
-    """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
+    """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"
     if value[:2] in _JSON or value.startswith(_BINARY):

@@ -1,7 +1,7 @@
 """The contract of a wire format's decoder, and the decoding that all share.
 
-Events are parsed one by one, or read by templates, and become columns. A sample of events becomes the description of a
-table: what declarations leave out, values show.
+Events are parsed one by one, or read by templates, and become columns. A sample of events becomes a table's
+description, with details from values where declarations lack them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _2_63 = 1 << 63
 _10_20 = 10**BIGINT_UNSIGNED.precision
 _MOST_DIGITS = 20  # of a number with 64 bits
 
-# Reads one event, given its index and its payload. It raises what is in `MALFORMED` if the event cannot be read.
+# Reads one event, given its index and payload; raises errors of `MALFORMED`.
 ReadEvent: TypeAlias = Callable[[int, bytes], None]
 
 
 class ColumnRuns:
-    """The columns of events while they are parsed: made once for consecutive events with the same columns.
+    """The columns of events during parsing, made once for consecutive events with the same columns.
 
     Attributes:
         version: how many of the plan's boundaries are before the last event.
@@ -60,11 +60,11 @@ class ColumnRuns:
         self._signature: object = None
 
     def columns(self, event: int, signature: object, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
-        """Return the columns of an event, whose images can then be added; `make` is called if they may differ.
+        """Return an event's columns before its images are added; `make` is called if they may differ.
 
         Args:
-            event: its index. Its commit-ts is known by now.
-            signature: equal only for events that `make` gives the same columns.
+            event: its index; its commit-ts must be known.
+            signature: equal only for events with the same columns by `make`.
         """
         version = 0
         if self._boundaries:
@@ -81,10 +81,10 @@ class ColumnRuns:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSettings:
-    """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
+    """The settings of a decoder, which `protocols.decoder_of` makes from the options. They can be pickled.
 
     Attributes:
-        options: those of the read, for what needs no form of its own.
+        options: the read's options, for settings without a form of their own.
     """
 
     compression: Compression = field(default_factory=Compression)
@@ -98,9 +98,9 @@ class DecoderSettings:
 class Decoder(ABC):
     """A wire format: a module or a folder of this package, and a row of `protocols.DECODERS`.
 
-    A subclass says how messages are split (`split`, or `_add` for each record) and how one event is parsed (`_reader`).
-    `split`, `describe` and `decode` are stages of docs/design/0001. A decoder keeps no state: what a read learns of its
-    messages is in one object, `Learned`, which the reader creates and hands to each call.
+    A subclass splits messages (`split`, or `_add` for each record) and parses events (`_reader`). `split`, `describe`
+    and `decode` are stages of docs/design/0001. A decoder has no state: what a read learns about its messages is in one
+    `Learned` object, which the reader creates and passes to each call.
     """
 
     facts: ClassVar[ProtocolFacts]
@@ -108,22 +108,23 @@ class Decoder(ABC):
 
     @abstractmethod
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
-        """Return what parses one event of a table."""
+        """Return the function that parses one event of a table."""
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        """Choose how a column is read (`plan.WireOf`): by its type, or by the field's type if nothing tells it."""
+        """Choose how to read a column (`plan.WireOf`): by its type, or the field's if it is unknown."""
         type_ = column.type or read_field.type_since(column.since) or type_of(read_field.arrow)
         return self.facts.kernels.get(type_.name), type_
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
-        """Count the files of claim-check storage that a record names, without parsing it."""
+        """Count the claim-check files that a record names, without parsing it."""
         return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
-        """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
+        """Cut a chunk into events; what cannot be cut is in `Split.corrupt`, and raises nothing.
 
-        Row events of unwanted tables are only counted. If messages are compressed, the events may be too large
-        together, and `Split.rest` has the later ones: call `splits_of`, which returns all.
+        Row events of unwanted tables are only counted. If decompressed messages are too large together, `Split.rest`
+        has
+        the later events: call `splits_of` for all.
         """
         split = Split()
         for position in range(len(chunk)):
@@ -136,7 +137,7 @@ class Decoder(ABC):
         return split
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
-        """Add the event of a record to a split; it raises what is in `MALFORMED`."""
+        """Add a record's event to a split; raises errors of `MALFORMED`."""
         raise NotImplementedError
 
     def describe(
@@ -146,14 +147,14 @@ class Decoder(ABC):
         declared: Mapping[str, TypeVersions] | None = None,
         learned: Learned | None = None,
     ) -> list[TableSchema]:
-        """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
+        """Return the versions of a table that events show, oldest first; unreadable events are ignored.
 
-        If rows name a definition, that is what it says; else what messages say, completed by values and by DDL.
+        A version is the definition that rows name, or what messages tell, completed by values and DDL.
 
         Args:
             ddl: DDL events of any table.
-            declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
-            learned: with it, events that add nothing to others may be left out: the versions, merged, are the same.
+            declared: the column types in the SQL texts of those DDL events, by lower-case name.
+            learned: if given, events that add nothing may be ignored: the merged versions are the same.
         """
         if self.facts.definitions is not None:  # they have all types
             learned = Learned() if learned is None else learned
@@ -183,37 +184,37 @@ class Decoder(ABC):
         return self._by_templates(events, learned_table, general) if learned_table.native else general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what each event says of its own origin (`ORIGIN`), for `outputFormat=envelope`.
+        """Return each event's origin (`ORIGIN`), for `outputFormat=envelope`.
 
-        By default messages say nothing, and are no rows of a snapshot: TiCDC sends none.
+        By default it is unknown, and not a snapshot: TiCDC sends none.
         """
         return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), len(events))
 
     @abstractmethod
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return each event's commit-ts where it can be found without parsing the message, else NULL."""
+        """Return each event's commit-ts if it can be found without parsing the message, else NULL."""
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
-        """Read events by templates, which are learned of those that `general` reads."""
+        """Read events by templates, which are learned from those that `general` reads."""
         return learned.kept(Templates).decode(events, learned, self._wire_of, general)
 
     def _shown(self, schemas: list[TableSchema], images: Images) -> list[TableSchema]:  # noqa: ARG002 (nothing)
-        """Return what definitions say of each run of images, completed by what its values show."""
+        """Complete the definitions of each run of images by its values."""
         return schemas
 
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:  # noqa: ARG002 (values of any kind tell)
-        """Return events whose descriptions, merged, are the description of all."""
+        """Return events whose merged descriptions equal that of all."""
         return events
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        """Parse events of a sample. A run of images ends where a version that DDL declares ends."""
+        """Parse events of a sample; runs of images end where DDL changes the table."""
         fields = (ReadField(name, pa.null(), versions=versions) for name, versions in (declared or {}).items())
         return self._parse(events, LearnedTable(Plan(tuple(fields))), parse=parse_exact)
 
     def _parse(
         self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
-        """Parse events one by one. An event that cannot be read is a failure and has no images."""
+        """Parse events one by one; an unreadable event is a failure without images."""
         parsed = Parsed.of(len(events), parse, learn)
         images, read = parsed.images, self._reader(events, parsed, learned)
         for event, payload in enumerate(events.payloads):
@@ -229,7 +230,7 @@ class Decoder(ABC):
 def splits_of(
     decoder: Decoder, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None
 ) -> Iterator[Split]:
-    """Yield all events of a chunk, in several pieces if they are too large together; see `Decoder.split`."""
+    """Yield all events of a chunk, in pieces if they are too large together; see `Decoder.split`."""
     if chunk.failure is not None:
         yield Split(corrupt=[Corrupt(0, 0, DecodeError(chunk.failure, chunk.address(0)))])
         return
@@ -241,22 +242,22 @@ def splits_of(
 
 
 def definitions_in(split: Split, decoder: Decoder) -> Definitions:
-    """Return the versions of tables that the events of a split define."""
+    """Return the table versions that a split's events define."""
     definitions = decoder.facts.definitions
     return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
 
 
 def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
-    """Return each event's commit-ts; NULL if it cannot be read. Messages are only parsed if need be."""
+    """Return each event's commit-ts, NULL if unreadable, parsing messages only if necessary."""
     versions = decoder.commit_versions(events)
     return decoder.decode(events, Plan(())).commit_ts if versions.null_count else versions
 
 
 def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
-    """Cut chunks so that one record of each names files of claim-check storage.
+    """Cut chunks so that only one record of each names claim-check files.
 
-    A file is larger than Kafka's limit, which is 10 MiB by default. Its message is a few hundred bytes long: the files
-    of a whole chunk would be in memory together.
+    A file exceeds Kafka's limit (by default 10 MiB), but its message has a few hundred bytes: otherwise all files of a
+    chunk would be in memory together.
     """
     for chunk in chunks:
         start, files = 0, 0
@@ -270,9 +271,9 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
 
 
 def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
-    """Return the number that a regular expression (RE2) finds in each value as its group `n`; NULL if nothing matches.
+    """Return the number in group `n` of a regular expression (RE2) for each value; NULL if it does not match.
 
-    The group matches at most 18 digits, which fit into 64 bits.
+    The group must match at most 18 digits, which fit into 64 bits.
     """
     numbers = pc.struct_field(pc.extract_regex(values, pattern), "n")
     return numbers.cast(pa.string()).cast(pa.int64())
@@ -281,7 +282,7 @@ def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
 def describe_images(
     table: TableName, images: Images, moments: Sequence[Moment] = (), declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
-    """Return a schema for each run of images, completed by what values show and by what DDL declares."""
+    """Return a schema for each run of images, completed by values and DDL."""
     return [
         TableSchema(
             table,
@@ -326,7 +327,7 @@ def _is_wide(cell: object) -> bool:
 
 
 def _observed_decimal(type_: ColumnType, cells: Sequence[object]) -> ColumnType:
-    """Add the digits of a sample: MySQL prints every value with the declared scale."""
+    """Add a sample's digits: MySQL prints every value with the declared scale."""
     texts = [cell.lstrip("-") for cell in cells if isinstance(cell, str)]
     if not texts:
         return type_
@@ -337,9 +338,9 @@ def _observed_decimal(type_: ColumnType, cells: Sequence[object]) -> ColumnType:
 
 
 def _json_type(cells: Sequence[object]) -> pa.DataType | None:
-    """Return the Arrow type that JSON values suggest; None if all of them are null.
+    """Return the Arrow type that JSON values suggest; None if all are null.
 
-    Numbers of which a double loses digits are text.
+    If a double would lose digits of numbers, they are text.
     """
     types = set(map(type, cells)) - {type(None)}
     if not types:

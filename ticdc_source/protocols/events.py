@@ -1,4 +1,4 @@
-"""What splitting makes of a chunk: the events of each table, as parallel lists, and all others."""
+"""The result of splitting a chunk: the events of each table, as parallel lists, and all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 
-# What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
+# What splitting learned about an event, for the same protocol's decoder: for some, the parsed JSON of its key.
 EventKey: TypeAlias = Any
 
 
@@ -43,7 +43,7 @@ class TableEvents:
     def of_records(
         cls, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes]
     ) -> TableEvents:
-        """Make the events of records that are one event each."""
+        """Make events of records with one event each."""
         count = len(payloads)
         kept_positions = range(count) if count == len(chunk) else list(positions)
         kept = payloads if isinstance(payloads, Binaries) else list(payloads)
@@ -95,7 +95,7 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEvent:
-    """TiCDC's promise that all events with a commit-ts up to `ts` were sent earlier to this topic partition."""
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before it to this topic partition."""
 
     position: int
     index: int
@@ -109,7 +109,7 @@ class Corrupt:
     """An event, or a whole record, that cannot be read.
 
     Attributes:
-        bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both.
+        bytes_at_index: the index of another bad event of the record, whose row has the bytes for both.
     """
 
     position: int
@@ -124,10 +124,10 @@ class Split:
 
     Attributes:
         tables: the row events by table, in the order of their first events.
-        bootstraps: what TiCDC repeats to define a table. It changes nothing and has no commit-ts.
+        bootstraps: repeated definitions of tables, which change nothing and have no commit-ts.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
-        lost_deletes: the number of records that say that some row was deleted, but not which one.
-        others: the number of row events of tables that are not wanted.
+        lost_deletes: the number of records of a deleted row that do not say which one.
+        others: the number of row events of unwanted tables.
         unpacked: the number of bytes of decompressed messages.
         rest: the other events of the chunk, if all together would be too large.
     """
@@ -160,7 +160,7 @@ class Split:
             self.others += len(self.tables.pop(table))
 
     def with_selected(self, selected: Mapping[TableName, TableEvents], start: int, end: int) -> Split:
-        """Add those row events that are of the records at the positions `[start, end)`."""
+        """Add the row events of the records at positions `[start, end)`."""
         for table, events in selected.items():
             first, after = (bisect_left(events.positions, position) for position in (start, end))
             if first == after:

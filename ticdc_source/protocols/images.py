@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class _Absent:
-    """The cell of a column that a row lacks. Only documents tell it from NULL."""
+    """The cell of a column that a row lacks; only documents distinguish it from NULL."""
 
 
 ABSENT = _Absent()
@@ -52,8 +52,8 @@ def with_old_columns(row: Row, old: object) -> Row:
 class Images:
     """The parsed row images of one table's events: parallel lists, in the order of the events.
 
-    Each row is stored as a tuple of cells, so that its dict is freed while it is still in the processor's cache.
-    `continue_run` is called before the first `add`.
+    Rows are stored as tuples of cells, so that their dicts are freed while in the processor's cache. `continue_run`
+    must be called before the first `add`.
 
     Attributes:
         rows: per image, a cell for each column of its run; `ABSENT` for a column that the row lacks.
@@ -76,9 +76,9 @@ class Images:
 
         Args:
             index: the index of the row in the message.
-            row: the new row; the deleted one of a delete.
-            old: of an update, its old row, if the message has it. The columns that it lacks have the values of the new
-                row (docs/wire.md, item 11).
+            row: the new row, or a delete's deleted row.
+            old: an update's old row, if the message has it; missing columns have the new row's values (docs/wire.md,
+                item 11).
         """
         if operation not in plan.operations:
             return
@@ -87,7 +87,7 @@ class Images:
         self.append(_MAIN_IMAGE[operation], event, index, row)
 
     def append(self, change_type: int, event: int, index: int, row: Row, rest: Row | None = None) -> None:
-        """Append one image; columns that `row` lacks have the cells of `rest`.
+        """Append one image; columns missing in `row` get the cells of `rest`.
 
         Raises:
             TypeError: the row is not a JSON object.
@@ -109,12 +109,12 @@ class Images:
         return cells
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` images: the others came from an event that cannot be read."""
+        """Keep the first `count` images; the others came from an unreadable event."""
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 
     def continue_run(self, columns: tuple[Column, ...]) -> None:
-        """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
+        """Continue the last run if it has these columns, else start one for the following images."""
         runs = self.runs
         if not runs or runs[-1][1] != columns:
             if runs and runs[-1][0] == len(self.rows):
@@ -136,13 +136,13 @@ class Images:
         return {name: [None if cell is ABSENT else cell for cell in each] for name, each in cells.items()}
 
     def cells_or_absent(self, span: Span) -> dict[str, Sequence[Any]]:
-        """Return the cells of a run by column name; `ABSENT` for columns that a row lacks."""
+        """Return a run's cells by column name; `ABSENT` for columns that a row lacks."""
         names = [column.name for column in span.columns]
         return dict(zip(names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
 
 
 def _getter(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
-    """Like `itemgetter`, but always for tuples."""
+    """Like `itemgetter`, but it always returns tuples."""
     if len(names) > 1:
         return itemgetter(*names)
 
@@ -158,11 +158,11 @@ def _no_row(row: object) -> NoReturn:
 
 @dataclass(slots=True, kw_only=True)
 class Parsed(Findings):
-    """What is parsed of one table's events so far.
+    """What was parsed of one table's events so far.
 
     Attributes:
         commit_ts, start_ts, build_ts, cluster_id, placed: per event, as in `Decoded`; None or False at first.
-        learn: takes the template of each event, if anyone wants them.
+        learn: takes the template of each event, if set.
     """
 
     images: Images

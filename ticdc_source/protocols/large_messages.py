@@ -1,7 +1,7 @@
 """Messages that were too large for Kafka (docs/wire.md, items 92 to 95).
 
-With TiCDC's `large-message-handle-option=claim-check` a message has the key columns and the address of a file with the
-whole message. With `handle-key-only` it has the key columns and nothing else.
+With TiCDC's `large-message-handle-option=claim-check`, a message has the key columns and the address of a file with the
+whole message. With `handle-key-only`, it has only the key columns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LargeMessages:
         location: the option `claimCheckLocation`.
         on_key_only: the option `onHandleKeyOnly`.
         max_bytes: the option `maxMessageBytes`, which also limits the files.
-        reads_files: whether files are read. If not, a message that names one has its key columns only.
+        reads_files: whether files are read; if not, their messages have only key columns.
     """
 
     location: str | None = None
@@ -48,10 +48,10 @@ class LargeMessages:
     def whole(
         self, address: object, parse: Callable[[bytes | None, bytes], Event], parsed: Parsed, *, key_only: object
     ) -> Event | None:
-        """Return the whole event of a large message; None if its key columns are all there is.
+        """Return the whole event of a large message; None if there are only key columns.
 
         Raises:
-            DecodeError: as `_claimed`; or the event has its key columns only, and `onHandleKeyOnly` is `fail`.
+            DecodeError: as `_claimed`; or the event has only key columns, and `onHandleKeyOnly` is `fail`.
             ClaimCheckUnavailableError: the storage cannot be read at all.
         """
         if address and self.reads_files:
@@ -61,8 +61,8 @@ class LargeMessages:
         if address or key_only:
             if self.on_key_only == "fail":
                 raise DecodeError(
-                    "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): "
-                    "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
+                    "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): set "
+                    "onHandleKeyOnly=null to read the others as NULL. TiCDC's claim-check would lose nothing"
                 )
             if address:
                 parsed.claimed += 1
@@ -73,7 +73,7 @@ class LargeMessages:
     def whole_message(
         self, message: JSONObject, marks_of: Callable[[JSONObject], Marks], parse: Parse, parsed: Parsed
     ) -> JSONObject:
-        """Return the whole message for a large one in JSON; the message if its key columns are all there is."""
+        """Return the whole message for a large one in JSON; the message itself if there are only key columns."""
         marks = marks_of(message)
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
@@ -87,25 +87,24 @@ class LargeMessages:
     def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
 
-        Only the base name of the address counts, as in TiCDC's own consumer: where the reader finds the storage is the
-        reader's setting.
+        As in TiCDC's own consumer, only the base name of the address matters: the storage is the reader's setting.
 
         Args:
             address: TiCDC's URL of the file.
-            parse: returns the event in the whole message, given its Kafka key, if the file has one, and its value,
+            parse: returns the event of the whole message, given the Kafka key, if the file has one, and the value,
                 which may be compressed.
         """
         address = text(address)
         if self.location is None:
             raise DecodeError(
                 f"the row lies in claim-check storage ({redacted(address)}; TiCDC's large-message-handle-option="
-                "claim-check): set 'claimCheckLocation' to the folder of these files, a path or a URL of fsspec"
+                "claim-check): set 'claimCheckLocation' to the folder of these files, a path or an fsspec URL"
             )
         name = address.rsplit("/", 1)[-1]
         if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
             shown = redacted(address)
             shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[:100]}…{shown[-100:]}"
-            raise DecodeError(f"the claim-check location {shown!r} does not end in the name of a file")
+            raise DecodeError(f"the claim-check location {shown!r} does not end in a file name")
         data = _read(self.location, name, _file_bytes(self.max_bytes))
         file = f"the claim-check file {name} in {redacted(self.location)}"
         if len(data) > _file_bytes(self.max_bytes):
@@ -118,11 +117,11 @@ class LargeMessages:
             return parse(key, value)
         except MALFORMED as error:
             reason = error.reason if isinstance(error, DecodeError) else failure_detail(error)
-            raise DecodeError(f"{file} is not the message: {reason}") from None
+            raise DecodeError(f"{file} does not hold the message: {reason}") from None
 
 
 class Marks(NamedTuple):
-    """What a JSON message says of its size, and which event it is; a message has one of the first two, or neither."""
+    """A JSON message's marks of a large message, of which it has at most one, and its event's identity."""
 
     address: object
     key_only: object
@@ -130,24 +129,24 @@ class Marks(NamedTuple):
 
 
 def check_claimed(identity: Sequence[object], expected: Sequence[object], *, large: bool) -> None:
-    """Check what is in a claim-check file.
+    """Check the event in a claim-check file.
 
     Raises:
-        ValueError: the file does not hold the whole of that event.
+        ValueError: it is another event, or not complete.
     """
     if identity != expected:
-        raise ValueError("it holds another event than the message says")
+        raise ValueError("it holds another event than the message names")
     if large:
-        raise ValueError("the row is not there either")
+        raise ValueError("it lacks the row, too")
 
 
 def _file_bytes(max_bytes: int) -> int:
-    """Return the size of the largest file with a message of `max_bytes`, in base64 and beside its key."""
+    """Return the largest size of a file with a message of `max_bytes`, in base64 and with its key."""
     return max_bytes * 4 // 3 + _MARGIN
 
 
 def _read(location: str, name: str, most: int) -> bytes:
-    """Return the first bytes of a file, one more than `most`."""
+    """Return a file's first bytes, at most one more than `most`."""
     try:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
@@ -163,7 +162,7 @@ def _read(location: str, name: str, most: int) -> bytes:
             return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise DecodeError(
-            f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
+            f"no {file}: does TiCDC write to that folder (claim-check-storage-uri), and does nothing delete its files?"
         ) from None
     except Exception as error:  # noqa: BLE001 (storages may raise anything)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
@@ -179,7 +178,7 @@ def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
         except ValueError:
             if data.startswith((b'{"key":', b'{"value":')):
                 raise
-            return None, data  # the protocol finds out what it is
+            return None, data  # the protocol detects what it is
         if message.keys() == _WRAPPER:
             key, value = message["key"], message["value"]
             return None if key is None else strings.base64_bytes(key), strings.base64_bytes(value)

@@ -1,7 +1,7 @@
-"""JSON messages: parsing them, taking checked values out of them, and the error for a broken one.
+"""JSON messages: parsing, checked values, and the error for a broken message.
 
-orjson parses them. Python's own parser takes over what orjson refuses and TiCDC writes: text that is not UTF-8; and
-numbers of which each digit counts, as orjson makes doubles of fractions and of integers beyond 64 bits.
+orjson parses them. Python's parser takes over for text that is not UTF-8, which orjson refuses, and for numbers with
+all digits, as orjson turns fractions and integers beyond 64 bits into doubles.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
 
-# A JSON object. Any: decoders use members as what their protocol promises, without a check of each. What they raise on
-# a member that is something else is in MALFORMED.
+# A JSON object. Any: decoders trust the protocol about members, without checking each. On other members they raise an
+# error of MALFORMED.
 JSONObject: TypeAlias = dict[str, Any]
 
-# What decoders raise on a message that is not what its protocol promises.
+# The errors of decoders for messages that break their protocol's promises.
 MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
 _2_63, _2_64 = 1 << 63, 1 << 64
@@ -35,11 +35,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(payload: bytes) -> object:
-    r"""Parse one JSON document; numbers are as orjson has them. The last of repeated members counts.
+    r"""Parse one JSON document, with orjson's numbers. The last of repeated members counts.
 
-    TiCDC writes text bytes that are not UTF-8 as they are (docs/wire.md, items 12 and 13). orjson refuses them, and
-    lone surrogates in \u escapes. Python's parser keeps both as lone surrogates (PEP 383), and the kernels of texts
-    treat them as `invalidUtf8` says.
+    TiCDC writes text bytes that are not UTF-8 unchanged (docs/wire.md, items 12 and 13). orjson refuses them, and lone
+    surrogates in \u escapes. Python's parser keeps both as lone surrogates (PEP 383), which text kernels handle as
+    `invalidUtf8` says.
 
     Raises:
         ValueError: the bytes are not JSON.
@@ -59,10 +59,10 @@ def _parse_slowly(payload: bytes) -> object:
 
 
 def parse_exact_json(payload: bytes) -> object:
-    """Like `parse_json`, but numbers that a double does not hold keep their digits.
+    """Like `parse_json`, but numbers that a double cannot hold keep their digits.
 
-    Integers are int, whatever their size. Any other number is a float if the float's shortest text is that number, else
-    a Decimal.
+    Integers are int, whatever their size. Any other number is a float if that is the float's shortest text, else a
+    Decimal.
     """
     parsed = parse_json(payload)
     return _parse_slowly(payload) if _has_long_number(payload) and not _are_held(payload) else parsed
@@ -83,7 +83,7 @@ def _are_held(payload: bytes) -> bool:
     return all(_is_held(number[1].decode()) for number in _NUMBERS.finditer(payload))
 
 
-# What a number begins with in which orjson may lose digits: 16 digits around a point or before an exponent, 65 bits, an
+# The beginning of numbers in which orjson may lose digits: 16 digits around a point or before an exponent, 65 bits, an
 # exponent near the ends of a double's range.
 _LONG = (
     r"(?:^|[:,\[\s])(?:-?(?:\d*[.]\d{8}|\d{8,}[.]|\d{20}|\d{16,}[eE]|\d+(?:[.]\d+)?[eE][+-]?\d{3,}(?:[,\]}\s]|$))"
@@ -109,16 +109,16 @@ def _number(written: str) -> float | Decimal:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's parser takes for JSON."""
+    """Refuse NaN and Infinity, which Python's parser accepts."""
     raise ValueError(f"{name} is not JSON")
 
 
 def _guess(payload: bytes) -> str:
     if looks_compressed(payload):
-        return " (it looks compressed: is 'valueCompression' TiCDC's large-message-handle-compression?)"
+        return " (it looks compressed: set 'valueCompression' to TiCDC's large-message-handle-compression)"
     if payload[:1] in (b"{", b"["):
         return " (is the message cut short?)"
-    return " (it does not begin as JSON)"
+    return " (it does not begin like JSON)"
 
 
 def parse_object(payload: bytes) -> JSONObject:
@@ -142,9 +142,9 @@ def _object(parsed: object) -> JSONObject:
 
 
 def exact(value: object) -> tuple[bytes, object]:
-    """Return what is equal only for equal JSON values of equal types. To Python, 1, 1.0 and True are equal.
+    """Return a key that is equal only for JSON values of equal type; to Python, 1, 1.0 and True are equal.
 
-    The bytes alone would not do: a Decimal is text there.
+    The bytes alone are not enough: a Decimal is text there.
     """
     try:
         return orjson.dumps(value, default=str), value
@@ -165,7 +165,7 @@ def tso(value: object) -> int:
 
 
 def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
-    """Return a commit-ts and False; if there is none, a lower bound made of the event's time in ms, and True."""
+    """Return a commit-ts and False; without one, a lower bound from the event's time in ms, and True."""
     if commit_ts is not None:
         return tso(commit_ts), False
     event_time = milliseconds(time)
@@ -173,7 +173,7 @@ def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool
 
 
 def milliseconds(value: object) -> int | None:
-    """Check a wall-clock time in ms since the epoch; null and 0 stand for none.
+    """Check a wall-clock time in ms since the epoch; null and 0 mean none.
 
     Raises:
         TypeError: it is not a JSON integer.
@@ -187,7 +187,7 @@ def milliseconds(value: object) -> int | None:
 
 
 def whole_number(value: object) -> int | None:
-    """Check a length or a scale; null and TiDB's -1 stand for none.
+    """Check a length or a scale; null and TiDB's -1 mean none.
 
     Raises:
         TypeError: it is not a JSON integer.
@@ -218,7 +218,7 @@ def table_name(database: object, table: object) -> TableName:
 
 
 def readable(value: object) -> str:
-    """Make text that only people read, such as SQL, valid: U+FFFD stands for each byte that is not UTF-8."""
+    """Make text for people, such as SQL, valid: U+FFFD replaces each byte that is not UTF-8."""
     return _SURROGATE.sub("\ufffd", str(value))
 
 
@@ -227,7 +227,7 @@ _TO_ESCAPE = re.compile("[<>&\u2028\u2029]")
 
 
 def written_name(name: str) -> bytes:
-    """Write a name as TiCDC does in JSON: Go escapes what is markup in HTML (encoding/json, HTMLEscape)."""
+    """Write a name as TiCDC's JSON does: Go escapes HTML markup (encoding/json, HTMLEscape)."""
     return _TO_ESCAPE.sub(lambda mark: _ESCAPED[mark[0]], orjson.dumps(name).decode()).encode()
 
 
@@ -238,7 +238,7 @@ def failure_detail(error: Exception) -> str:
 
 
 def message_of_schema_file(message_of: Callable[[JSONObject], bytes | None]) -> Callable[[bytes], bytes | None]:
-    """Make `FileFormat.of_schema` from what turns the parsed JSON of a schema file into a message."""
+    """Make `FileFormat.of_schema` from a function of a schema file's parsed JSON."""
 
     def of_schema(data: bytes) -> bytes | None:
         try:

@@ -1,7 +1,7 @@
 """The decoder of a snapshot's rows: packets of MySQL's text protocol, as TiDB sends them.
 
-A row is only its cells, as MySQL's text. The key of its record names the table and the TSO as of which it was read. A
-record without a key has the columns of that version of the table (`sources/tidb/messages.py`).
+A row is only its cells, as MySQL's text. The key of its record names the table and the TSO. A record without a key has
+the columns of that version of the table (`sources/tidb/messages.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ticdc_source.schema.types import BINARIES
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.tidb.messages import Definition, RowKey, is_of_snapshot, parsed_key
 
-# As MySQL's text, but for what is not text: those bytes come as they are.
+# MySQL's text, except for binary types, whose bytes are unchanged.
 _KERNELS: dict[str, Wire] = {
     **strings.TEXT_KERNELS,
     **dict.fromkeys(BINARIES, strings.BYTES),
@@ -39,7 +39,7 @@ _KERNELS: dict[str, Wire] = {
 }
 _AS_BYTES = frozenset({*BINARIES, "bit"})
 _NULL = 0xFB
-# The bytes of a length, by the byte before it.
+# The number of bytes of a length, by the byte before it.
 _WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 
 
@@ -99,7 +99,7 @@ class MySQLRows(Decoder):
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Read the key, which all rows of a chunk have in common."""
+        """Read the key, which is the same for all rows of a chunk."""
         key = chunk.keys[0] if chunk.keys else None
         if key is None or chunk.keys.count(key) < len(chunk):
             return super().split(chunk, wants, learned)
@@ -138,7 +138,7 @@ class MySQLRows(Decoder):
         declared: Mapping[str, TypeVersions] | None = None,
         learned: Learned | None = None,
     ) -> list[TableSchema]:
-        """Look at one row of each version: it has the columns of all."""
+        """Look at one row of each version, as all have its columns."""
         firsts = {key: events.event_keys.index(key) for key in set(events.event_keys)}
         return super().describe(events.picked(sorted(firsts.values())), ddl, declared, learned)
 
@@ -177,7 +177,7 @@ class MySQLRows(Decoder):
                 images.continue_run(columns)
             cells: list[bytes | str | None] = list(cells_of(payload))
             if len(cells) != len(names):
-                raise ValueError(f"a row of {len(cells)} cells, and {len(names)} columns")
+                raise ValueError(f"a row of {len(cells)} cells for {len(names)} columns")
             for index in texts:
                 cell = cells[index]
                 if isinstance(cell, bytes):
@@ -190,5 +190,5 @@ class MySQLRows(Decoder):
 def _columns(table: TableName, tso: int, learned: LearnedTable) -> tuple[Column, ...]:
     defined = learned.definition(table, tso)
     if defined is None:
-        raise DecodeError(f"nobody has said what the columns of {table} were at TSO {tso}: load the source again")
+        raise DecodeError(f"the columns of {table} at TSO {tso} are unknown: load the source again")
     return defined

@@ -1,4 +1,4 @@
-"""What a read wants of a table, and how that is read from one version of it."""
+"""What a read wants of a table, and how to read it from each version of the table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ticdc_source.schema.types import ColumnType
 
 _log = logging.getLogger(__name__)
 
-# Chooses how a column of the messages is written, and as which type, given the field of the read schema.
+# Chooses the wire form and type of a column in the messages, given the field of the read schema.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedColumn:
-    """How a field of the read schema is read from one version of the table.
+    """How to read a field of the read schema from one version of the table.
 
     Attributes:
         source: the column's name in the messages; None if they lack it.
-        raw: the kernel that returns the bytes behind a text.
+        raw: the kernel that returns the bytes of a text.
         arrays, cast: as in `kernels.wire.Reading`.
     """
 
@@ -44,11 +44,11 @@ class PlannedColumn:
 
 
 class PlannedVersion(NamedTuple):
-    """How one version of a table is read.
+    """How to read one version of a table.
 
     Attributes:
         columns: one for each field of the read schema.
-        unknown: columns that no field holds, by their name in the messages, with what writes their values as JSON.
+        unknown: columns without a field, by their name in the messages, with the writers of their JSON.
     """
 
     columns: tuple[PlannedColumn, ...]
@@ -60,16 +60,15 @@ class Plan:
     """What a read wants of a table.
 
     Attributes:
-        known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
-            nothing says which; a column that the schema lacks is then one that the user left out.
+        known_columns: lower-case names of all columns expected in the messages: others are unknown. None if that is not
+            known; the user then left out the columns that the schema lacks.
         told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, dropped since.
-        others: what is known of columns that are not among the fields, for those that are rescued.
+        others: what is known about columns without a field, to rescue them.
         rescued: the name of the rescued column.
-        rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
-            errors.
-        documents: whether whole rows are wanted as JSON documents (`cast.cast_images`) and not the columns of
-            `fields`, which then only hold what is known of some columns.
-        native_path: whether decoders may take the native path, which gives the same rows.
+        rescue: whether values and columns that fit no field go into that column; otherwise they are errors.
+        documents: whether to return rows as JSON documents (`cast.cast_images`) instead of the columns of `fields`,
+            which then only have what is known about some columns.
+        native_path: whether decoders may take the native path, which returns the same rows.
     """
 
     fields: tuple[ReadField, ...]
@@ -86,7 +85,7 @@ class Plan:
     native_path: bool = True
 
     def boundaries(self) -> list[Moment]:
-        """Return, ascending, the moments of DDL whose effects on columns messages may not show."""
+        """Return, ascending, the moments of DDL whose effects on columns may not show in messages."""
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def unknown(self, columns: tuple[Column, ...]) -> list[Column]:
@@ -94,25 +93,26 @@ class Plan:
         return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
 
     def _warn_of_dropped(self, unknown: list[Column], columns: tuple[Column, ...]) -> None:
-        """Warn of values that are left out: a column that was renamed is NULL then."""
+        """Warn about values left out: a column that was renamed is NULL."""
         present = {column.name.lower() for column in columns}
         absent = [item.name for item in self.fields if item.name.lower() not in present]
         _log.warning(
-            "Left out of events up to TSO %s: %s, which TiDB no longer had then%s. onSchemaDrift=rescue keeps them",
+            "Events up to TSO %s have columns that TiDB had dropped by then, and are returned without them: %s%s. Set "
+            "onSchemaDrift=rescue to keep them",
             self.told_at,
             ", ".join(column.name for column in unknown),
             f"; if one was renamed, its values are missing in {', '.join(absent)}, which is NULL there" * bool(absent),
         )
 
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
-        """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
+        """Choose the kernels for one version of the table; `LearnedTable.planned` keeps the result.
 
         Args:
-            dropped: whether unknown columns are left out, as TiDB has dropped them.
+            dropped: whether to leave out unknown columns, because TiDB has dropped them.
 
         Raises:
-            SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued; or Spark
-                takes two columns for one.
+            SchemaError: a column is new, or cannot be read as the read schema asks, and is not rescued; or Spark takes
+                two columns for one.
         """
         check_names(None, columns)
         unknown = self.unknown(columns)
@@ -135,7 +135,7 @@ class Plan:
     def _plan_field(self, read_field: ReadField, column: Column | None, wire_of: WireOf) -> PlannedColumn:
         if column is None:
             return PlannedColumn(field=read_field)
-        rescued = self.rescue and not (column.key or read_field.key)  # a row without its key is of no use
+        rescued = self.rescue and not (column.key or read_field.key)  # a row without its key is useless
         try:
             wire, type_ = wire_of(column, read_field)
             chosen = reading(wire, type_, read_field.arrow, self.settings)
@@ -161,7 +161,7 @@ class Plan:
 
 
 def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel | None:
-    """Make the kernel that returns the bytes behind a column read as string."""
+    """Make the kernel that returns the bytes of a column read as string."""
     if wire is None or target != pa.string():
         return None
     if wire.raw is not None:
@@ -173,7 +173,7 @@ def _drift(unknown: list[Column]) -> SchemaError:
     listed = ", ".join(f"{column.name} {column.type or ''}".strip() for column in unknown)
     msg = (
         f"the messages have columns that the schema lacks: {listed}. Load the source again, a stream by restarting "
-        "its query, to infer the schema anew (from more rows with inferSchema.maxRecords, if they come up in the "
-        "middle only), or set onSchemaDrift: rescue keeps them in a column of JSON, ignore leaves them out"
+        "its query, to infer the schema anew; if the columns occur only in the middle, raise inferSchema.maxRecords. "
+        "Or set onSchemaDrift: rescue keeps them in a column of JSON, ignore leaves them out"
     )
     return SchemaError(msg)

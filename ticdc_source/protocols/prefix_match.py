@@ -1,8 +1,8 @@
-"""Decoders of JSON messages of one event each: the first bytes of a row message identify its table, without a parse.
+"""Decoders of JSON messages of one event each: the first bytes of a row message identify its table, without parsing.
 
-A protocol gives a pattern for what its row messages begin with. The pattern matches each byte in one way only, whatever
-follows, so a message that begins with the bytes of an earlier match would match alike, and comparing bytes is enough.
-On the native path, one call does so for many messages.
+A protocol has a pattern for the beginning of its row messages. It matches each byte in only one way, whatever follows,
+so messages that begin with the bytes of an earlier match need no match, only a comparison of bytes. On the native path,
+one call compares many messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SAMPLE = 64  # messages whose prefixes are learned before the others are compar
 
 
 class PrefixMatch:
-    """What the row messages of a protocol begin with, as TiCDC writes them.
+    """The beginning of a protocol's row messages, as TiCDC writes them.
 
     Other messages are parsed: names with escapes, the member order of other producers, DDL, watermarks.
     """
@@ -44,10 +44,10 @@ class PrefixMatch:
         """Compile the pattern.
 
         Args:
-            pattern: matches the beginning of a row message, up to the quote and the comma behind its operation. Its
-                groups are the database, the table and the operation. It must match each byte in one way only, no text
-                in it may hold a quote, and a number that is the value of a member may have any digits.
-            marker: what stands before the operation, and nowhere earlier.
+            pattern: matches the beginning of a row message, up to the quote and comma after its operation. Its groups
+                are the database, the table and the operation. It must match each byte in only one way, without quotes
+                in texts, and with any digits in numbers.
+            marker: the bytes before the operation, which occur nowhere earlier.
         """
         self._pattern, self._marker = re.compile(pattern), marker
 
@@ -60,8 +60,8 @@ class PrefixMatch:
         """Tell messages apart by table.
 
         Returns:
-            the indexes of the row messages of each wanted table; those of the messages whose prefix does not identify
-            the table; the number of row messages of other tables.
+            the indexes of each wanted table's row messages; those of messages whose prefix does not identify the table;
+            the number of other tables' row messages.
         """
         if native is not None and learned is not None and learned.native:
             listed = self._listed_in_native(native, messages, wants, learned)
@@ -89,7 +89,7 @@ class PrefixMatch:
     def _codes(
         self, native: ModuleType, messages: Sequence[bytes], learned: Learned
     ) -> tuple[pa.Int32Array, list[TableName]]:
-        """Return each message's table as its number, -1 if its prefix does not identify it; and the tables."""
+        """Return the number of each message's table, -1 if its prefix does not identify it; and the tables."""
         if learned.prefixes is None or len(learned.prefixes) > _MOST_LEARNED:
             learned.prefixes, learned.numbers = native.Prefixes(self._marker), {}
         kept, numbers = learned.prefixes, learned.numbers
@@ -125,22 +125,22 @@ def _table_of(database: bytes, table: bytes) -> TableName | None:
 
 
 class JSONDecoder(Decoder):
-    """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
+    """A decoder of messages of one event each, whose first bytes identify a row's table.
 
     Attributes:
-        prefix: how a row message begins. `_classify` gets the messages that it does not match.
+        prefix: the beginning of row messages; `_classify` gets other messages.
     """
 
     prefix: ClassVar[PrefixMatch]
 
     @abstractmethod
     def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-        """Parse a plain message and add its event to the split; errors are in `MALFORMED`."""
+        """Parse a plain message and add its event to the split; raises errors of `MALFORMED`."""
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Compare the first bytes of messages; parse those that are not plain rows.
 
-        A null or empty value carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
+        A null or empty value has no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
         (docs/wire.md, items 34 and 87).
         """
         values, max_together = chunk.values, self.settings.compression.max_together
@@ -149,7 +149,7 @@ class JSONDecoder(Decoder):
         selected = {table: _events_at(chunk, table, its, messages) for table, its in positions.items()}
 
         def parts() -> Iterator[Split]:
-            """Yield the events, up to those that are too large together."""
+            """Yield the events, in parts of limited size."""
             split, start = Split(others=others), 0
             for position in rest:
                 self._add_parsed(split, chunk, position)
@@ -165,7 +165,7 @@ class JSONDecoder(Decoder):
         return Split.of_parts(parts())
 
     def _add_parsed(self, split: Split, chunk: Chunk, position: int) -> None:
-        """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
+        """Add the event of a message whose first bytes, maybe compressed, do not identify its table."""
         plain = value = chunk.values[position] or b""
         try:
             plain = self.settings.compression.decompressed(value)
@@ -181,7 +181,7 @@ class JSONDecoder(Decoder):
             else:
                 self._classify(split, chunk, position, plain)
         except MALFORMED as error:
-            # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
+            # The error has no name here: this frame and its text would have to wait for the garbage collector.
             address = chunk.address(position)
             split.corrupt.append(Corrupt(position, 0, parse_failure(error, self.facts.message).at(address)))
 
@@ -195,13 +195,13 @@ def _events_at(chunk: Chunk, table: TableName, positions: Sequence[int], message
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:
-    """Return the plain bytes of a value that begins as a JSON object, else b""."""
+    """Return a value's plain bytes if they begin like a JSON object, else b""."""
     plain = plain_bytes(value, compression)
     return plain if plain[:1] == b"{" else b""
 
 
 def plain_bytes(value: bytes | None, compression: Compression) -> bytes:
-    """Return the plain bytes of a value; b"" if it cannot be decompressed."""
+    """Return a value's plain bytes; b"" if it cannot be decompressed."""
     try:
         return compression.decompressed(value or b"")
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Avro's bytes, and bodies behind a schema id: the headers of Confluent's registry and of AWS Glue, and their schemas.
+"""Avro's bytes, and bodies after a schema id: the headers of Confluent's registry and of AWS Glue, and their schemas.
 
 Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the
 body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item
@@ -40,20 +40,20 @@ def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
 
 
 def read_body(fastavro: ModuleType, schema: object, data: bytes, start: int) -> JSONObject:
-    """Read a record with fastavro. Bytes that are not UTF-8 are lone surrogates in texts (PEP 383).
+    """Read a record with fastavro. In texts, bytes that are not UTF-8 become lone surrogates (PEP 383).
 
     Raises:
-        ValueError: the body is not what the schema says.
+        ValueError: the body does not fit the schema.
     """
     body = BytesIO(data[start:])
     try:
         content: JSONObject = fastavro.schemaless_reader(body, schema, None, handle_unicode_errors="surrogateescape")
     except (EOFError, LookupError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
-        reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
+        reason = str(error).partition(" from <")[0]  # fastavro's text has the stream's address in memory
         raise ValueError(f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)") from None
     left = len(data) - start - body.tell()
     if left:
-        raise ValueError(f"{left} bytes behind the Avro")
+        raise ValueError(f"{left} bytes left after the Avro")
     return content
 
 
@@ -75,7 +75,7 @@ def text_bounds(value: bytes, position: int) -> tuple[int, int]:
     """Return where the bytes of a text begin and end.
 
     Raises:
-        ValueError: they are not there.
+        ValueError: the value ends before.
     """
     length, position = read_varint(value, position)
     if not 0 <= length <= len(value) - position:
@@ -91,7 +91,7 @@ _BETWEEN_LABELS = re.compile(r"(?<!\\),")
 
 
 class AvroBody(NamedTuple):
-    """What a record's key or value holds."""
+    """A record's key or value: schema id, and where the body begins."""
 
     schema_id: SchemaId
     start: int
@@ -104,16 +104,12 @@ class AvroSchema(NamedTuple):
     reader: object
 
     def read(self, data: bytes, start: int) -> dict[str, Any]:
-        """Read a record; decimals are bytes. See `read_body`.
-
-        Raises:
-            ValueError: the body is not what the schema says.
-        """
+        """Read a record as `read_body` does; decimals are bytes."""
         return read_body(fastavro_module(SchemaRegistryUnavailableError), self.reader, data, start)
 
 
 def labels_of(allowed: str) -> tuple[str, ...]:
-    r"""Return the labels that a list in one text has; commas in a label are written `\,` (docs/wire.md, item 123)."""
+    r"""Split a text into labels; commas in labels are written `\,` (docs/wire.md, item 123)."""
     return tuple(label.replace("\\,", ",") for label in _BETWEEN_LABELS.split(allowed))
 
 
@@ -131,7 +127,7 @@ def has_header(data: bytes | None) -> bool:
 
 
 def is_envelope(value: bytes | None) -> bool:
-    """Whether a value looks like an envelope, and not like a row."""
+    """Whether a value looks like an envelope, not a row."""
     return value is not None and _OF_ENVELOPE in value and has_header(value)
 
 
@@ -152,7 +148,7 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
     """Return the schema that an id names.
 
     Raises:
-        DecodeError: the registry has no such schema, it is no record, or its messages could not be read in time.
+        DecodeError: the schema is missing, not a record, or too costly to read messages with.
         SchemaRegistryUnavailableError: the registry does not answer, or refuses.
     """
     schema = _schema_of(settings, schema_id)
@@ -163,25 +159,25 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
 
 @lru_cache(maxsize=4096)
 def _schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema | str:
-    """Return the schema that an id names, or what is wrong with it: a large one is not parsed for each message."""
+    """Return the schema with an id, or its error; cached, as parsing a large schema for each message is slow."""
     text = schema_text(settings, schema_id)
     fastavro = fastavro_module(SchemaRegistryUnavailableError)
     try:
         declared = loads(text)
         if not isinstance(declared, dict) or declared.get("type") != "record":
-            return "is no Avro record"
+            return "is not an Avro record"
         parsed = fastavro.parse_schema(_plain(declared))
         check_limits(parsed)
     except Exception as error:  # noqa: BLE001 (fastavro's errors have no common class)
-        return f"is none of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
+        return f"is not one of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
     return AvroSchema(declared, parsed)
 
 
 def _plain(schema: object) -> object:
     """Leave out logical types and defaults.
 
-    TiCDC's defaults are texts for people: those of bytes are base64, those of times may be CURRENT_TIMESTAMP
-    (docs/wire.md, item 124). A value is read with the schema that it was written with, so none is needed.
+    TiCDC's defaults are texts for people: base64 for bytes, maybe CURRENT_TIMESTAMP for times (docs/wire.md, item 124).
+    None is needed, because a value is read with the schema that it was written with.
     """
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
@@ -197,10 +193,10 @@ _LEAST_BYTES = {"null": 0, "float": 4, "double": 8}  # any other primitive type 
 
 
 def check_limits(schema: Type) -> None:
-    """Refuse a schema, as fastavro has parsed it, that TiCDC cannot have written and that takes too long to read.
+    """Refuse a schema, parsed by fastavro, that TiCDC cannot have written and that would take too long to read.
 
-    `excess` says by how many values a type exceeds what its bytes account for, at most: 16 values for a byte. It is
-    negative for most types. The items of an array may have none, because an array may have any number of items.
+    `excess` is the most values of a type beyond 16 per byte, and negative for most types. For array items it must not
+    be positive, because an array may have any number of items.
 
     Raises:
         ValueError: it is recursive, has too many columns, or an array whose items need no bytes.

@@ -1,7 +1,7 @@
-"""Which events tell the schema of a table: native code passes over those that can say nothing new.
+"""Which events tell a table's schema: native code skips those that say nothing new.
 
-Messages that fit one template (templates.py) describe the same columns. Of a column whose type shows only in its
-values, the values with the greatest measures tell as much as all.
+Messages that fit one template (templates.py) describe the same columns. If a column's type shows only in its values,
+those with the greatest measures tell as much as all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Parses events one by one, and learns their templates.
 Parse: TypeAlias = Callable[[TableEvents, KeepTemplate], object]
-# Returns a number for each text, NULL for NULL: the text with the greatest number tells most.
+# Returns a number for each text, NULL for NULL; the text with the greatest number tells the most.
 _Measure: TypeAlias = Callable[[pa.StringArray], pa.Array]
 
 _2_63 = pa.scalar(str(1 << 63))
@@ -101,7 +101,7 @@ class _Forms(Forms[_Form]):
 
 
 def _measures(column: Column) -> tuple[_Measure, ...]:
-    """Return what `decoding.describe_images` looks for in the values of a column; nothing if they say nothing."""
+    """Return what `decoding.describe_images` looks for in a column's values; empty if they tell nothing."""
     if column.type is None:
         return (_presence,)
     if column.type.is_unspecified:

@@ -1,9 +1,8 @@
 """The native path: templates, learned from messages that were parsed, read the row messages of one table.
 
-A template says what messages of one version of a table have in common, byte for byte. It makes a program for native
-code (kernels/contract.py), which reads the messages that fit and makes the columns. The general path reads the others:
-it is the specification, and reports what is wrong. Native code accepts a message only if it reads it exactly as the
-general path does.
+A template has the bytes that messages of one table version share. It makes a program for native code
+(kernels/contract.py), which reads fitting messages into columns, and accepts a message only if it reads it exactly as
+the general path does. The general path reads the others: it is the specification, and reports errors.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 _MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
 MOST_TSO = (1 << 63) - 1
-# Steps that templates of several wire formats have.
+# Steps in templates of several wire formats.
 INSERT, UPDATE, DELETE = map(SetOperation, Operation)
 COMMIT_TS, START_TS = Number(Slot.COMMIT_TS, MOST_TSO), Number(Slot.START_TS, MOST_TSO)
 BUILD_TS, EVENT_TIME = Number(Slot.BUILD_TS, _MOST_MS), Number(Slot.EVENT_TIME, _MOST_MS)
@@ -61,12 +60,12 @@ _MOST_VARIANTS = 4096  # of one template
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a message has in common with others of its table.
+    """What messages of a table share.
 
     Attributes:
-        identity: equal for messages that differ in their variants only.
-        variants: the bytes at each place where messages of one version of the table may differ.
-        program: makes the program for the variants that were seen at each place.
+        identity: equal for messages that differ only in their variants.
+        variants: the bytes at each place where messages of one table version may differ.
+        program: makes the program for the variants seen at each place.
         placed: whether the messages lack a commit-ts (`Decoded.placed`).
     """
 
@@ -84,12 +83,12 @@ General: TypeAlias = Callable[[TableEvents, KeepTemplate | None], Decoded]
 
 
 def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
-    """Return what stands before each cell of a JSON object with these names."""
+    """Return the bytes before each cell of a JSON object with these names."""
     return tuple(written_name(name) + b":" for name in names)
 
 
 class Form:
-    """The messages that fit a template, with all variants that were seen at each of its places."""
+    """A template with all variants seen at each of its places."""
 
     __slots__ = ("_scanner", "_seen", "_template", "key")
 
@@ -114,11 +113,11 @@ class Form:
 
 
 class Found(NamedTuple):
-    """What a scanner has found among events.
+    """The result of a scan.
 
     Attributes:
-        own: the indexes of the events that it has read, ascending.
-        others: those of the other events.
+        own: the indexes of the events read, ascending.
+        others: the indexes of the other events.
         image_events: per image, the index of its event.
     """
 
@@ -139,7 +138,7 @@ AnyForm = TypeVar("AnyForm", bound=Form)
 
 
 class Forms(ABC, Generic[AnyForm]):
-    """The forms that one table's messages have."""
+    """The forms of one table's messages."""
 
     __slots__ = ("_forms",)
 
@@ -156,11 +155,11 @@ class Forms(ABC, Generic[AnyForm]):
         read_fitting: Callable[[pa.Int32Array | None, Iterable[AnyForm]], pa.Int32Array],
         read_any: Callable[[pa.Int32Array, KeepTemplate], None],
     ) -> None:
-        """Read events: those that fit a form in native code, the others on the general path, which teaches new forms.
+        """Read events that fit a form in native code, and others on the general path, which teaches new forms.
 
         Args:
             candidates: the indexes of the events; None for all.
-            read_fitting: reads those that fit one of the forms, and returns the others.
+            read_fitting: reads events that fit one of the forms, and returns the others.
             read_any: reads events on the general path.
         """
         pending = read_fitting(candidates, list(reversed(self._forms.values())))
@@ -170,17 +169,17 @@ class Forms(ABC, Generic[AnyForm]):
             read_any(pending[:size], partial(self._learn, changed))
             pending, before = pending[size:], len(pending) - size
             pending = read_fitting(pending, changed) if len(pending) else pending
-            # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
+            # If no other event fits what the sample taught, the next sample is larger, so that few calls are in vain.
             size = 1 if len(pending) < before else 4 * size
 
     def know(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
-        """Keep a template that needs no message to be learned from."""
+        """Keep a template that was not learned from a message."""
         self._learn([], template, version, columns)
 
     def _learn(
         self, changed: list[AnyForm], template: Template | None, version: int, columns: tuple[Column, ...]
     ) -> None:
-        """Learn the template of a message; `changed` gets its form if it is new, or has a new variant."""
+        """Learn a message's template; its form is added to `changed` if it is new or has a new variant."""
         if template is None:
             return
         key = (template.identity, version, columns)
@@ -195,11 +194,11 @@ class Forms(ABC, Generic[AnyForm]):
 
 
 class _Part(NamedTuple):
-    """What was decoded of some events.
+    """The decoded rows of some events.
 
     Attributes:
         own: the indexes of these events, ascending.
-        decoded: their rows. `Decoded.events` and `failures` have indexes among all events; the arrays by event have an
+        decoded: their rows. `Decoded.events` and `failures` have indexes among all events; arrays by event have an
             entry for each event in `own`.
     """
 
@@ -208,10 +207,10 @@ class _Part(NamedTuple):
 
 
 class _Reader(Form):
-    """Reads what fits a template for one version of the columns.
+    """Reads messages that fit a template, with one version of the columns.
 
     Attributes:
-        version: how many of the plan's boundaries are less than the commit-ts of these messages.
+        version: how many of the plan's boundaries are less than these messages' commit-ts.
     """
 
     __slots__ = ("_as_cells", "_columns", "_missing", "_planned", "version")
@@ -221,10 +220,10 @@ class _Reader(Form):
         self.version, self._columns = version, columns
         self._planned: list[tuple[PlannedColumn, Cast]] = []  # the fields of the read schema that messages have
         self._missing: list[PlannedColumn] = []  # those that messages lack: they become NULL
-        self._as_cells: set[str] = set()  # the fields whose kernels have refused an array: they get cells from then on
+        self._as_cells: set[str] = set()  # fields whose kernels refused an array: they get cells from then on
 
     def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
-        """Return the scanner; None if a column is unknown, or cannot be read as the plan wants it."""
+        """Return the scanner; None if a column is unknown, or cannot be read as the plan asks."""
         if self._scanner is not None or native is None:
             return self._scanner
         plan = learned.plan
@@ -251,7 +250,7 @@ class _Reader(Form):
         return self.make_scanner(wanted)
 
     def _cast_of(self, column: PlannedColumn) -> Cast:
-        """Return the cast that makes a column, or else what its kernel takes: an array, or the JSON of the cells."""
+        """Return a column's cast, else one for its kernel's input: an array, or the cells' JSON."""
         if column.field.name in self._as_cells:
             return PlainCast.JSON
         if column.cast is not None:
@@ -267,7 +266,7 @@ class _Reader(Form):
     def read(
         self, scanner: Scanner, events: TableEvents, pending: pa.Int32Array | None, plan: Plan
     ) -> tuple[_Part | None, pa.Int32Array]:
-        """Return what was read, if any event fits, and the indexes of the other events."""
+        """Return what was read, None if no event fits, and the indexes of the other events."""
         scanned, own, others, image_events = scan(scanner, events, pending)
         if not len(own):
             return None, others
@@ -309,7 +308,7 @@ class _Reader(Form):
         return _taken(part, kept_events, kept_images), _merged_sorted(others, left)
 
     def _column(self, column: PlannedColumn, cast: Cast, buffers: ColumnBuffers, refused: set[int]) -> pa.Array | None:
-        """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on."""
+        """Return a column of a scan; None if its kernel refuses the array: it gets cells from then on."""
         if cast is column.cast:
             return array_of(column.field.arrow, buffers)
         cells: Cells = _json_cells(buffers) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
@@ -341,7 +340,7 @@ def _json_cells(buffers: ColumnBuffers) -> Cells:
 
 
 class Templates(Forms[_Reader]):
-    """The templates that were learned of one table's messages."""
+    """The templates learned from one table's messages."""
 
     __slots__ = ()
 
@@ -359,7 +358,7 @@ class Templates(Forms[_Reader]):
     ) -> Decoded:
         """Decode a table's events: those that fit a template in native code, the others on the general path.
 
-        `commit_ts` has that of each event, if messages lack it; `candidates` the events that may fit, if not all may.
+        `commit_ts` is that of each event, if messages lack it; `candidates` are the events that may fit, None for all.
         """
         parts: list[_Part] = []
         boundaries = learned.plan.boundaries()
@@ -408,7 +407,7 @@ def array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
 
 
 def _times(numbers: bytes | None, count: int) -> pa.Int64Array:
-    """Make an array of times, in which -1 stands for none."""
+    """Make an array of times, where -1 means none."""
     if numbers is None:
         return repeated(None, pa.int64(), count)
     times = numbers_of(pa.int64(), numbers)
@@ -440,7 +439,7 @@ _COUNTS = ("replaced", "parsed", "empty", "claimed", "key_only", "verified")
 
 
 def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
-    """Take the events and the images at these places, in this order."""
+    """Take these events and images, in this order."""
     decoded = part.decoded
     taken = replace(
         decoded,
@@ -452,7 +451,7 @@ def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
 
 
 def _merged(parts: Sequence[_Part]) -> Decoded:
-    """Merge the parts in the order of the events. An event's images are in one part, and sorting keeps their order."""
+    """Merge the parts by event; an event's images are in one part, and sorting keeps their order."""
     decoded = [part.decoded for part in parts]
     joined = Decoded(
         columns={name: pa.concat_arrays([part.columns[name] for part in decoded]) for name in decoded[0].columns},

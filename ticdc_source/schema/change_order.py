@@ -1,6 +1,6 @@
-"""The order of changes: their types, and `_sequence`, by which the changes of a row, and DDL, are sorted.
+"""The order of changes: their types, and `_sequence`, which sorts the changes of a row, and DDL.
 
-`_sequence` is compared field by field. At one commit-ts `rank` decides, then the place in the topic.
+`_sequence` is compared field by field. At one commit-ts, `rank` decides, then the place in the topic.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SEQUENCE = pa.struct(
 RANKS = (1, 0, 1, 0, 2, 3, 2)
 # The rows of a snapshot have that of inserts.
 SNAPSHOT_RANK = RANKS[INSERT]
-# Where a time, or the commit-ts of another row, stands for a commit-ts (`Decoded.placed`), the topic partition and the
-# offset alone order changes, and DDL too: one rank for all. At one commit-ts a snapshot's rows come before.
+# If a time or another row's commit-ts replaces the commit-ts (`Decoded.placed`), only topic partition and offset order
+# changes and DDL: one rank for all. At one commit-ts, a snapshot's rows come first.
 PLACED_RANK = SNAPSHOT_RANK
-# By change type: without ranks, indexes from the smallest int on put the old rows of a message before its new rows.
+# By change type: without ranks, indexes from the smallest int on put a message's old rows before its new ones.
 PLACED_FIRST_INDEXES = (0, -(1 << 31), 0, 0, 0, 0, 0)
-# A repair comes after every change of its commit-ts, and what empties a table before.
+# A repair comes after every change of its commit-ts, including DDL that empties a table.
 REPAIR_RANK = max(RANKS) + 1
 EMPTYING_RANK = min(RANKS) - 1

@@ -1,7 +1,7 @@
-"""Types from DDL, and what else it says, for the columns of a sample: first DDL events, then the option `tableDDL`.
+"""Types and other facts from DDL for a sample's columns: from DDL events, then from the option `tableDDL`.
 
-Types in the messages take precedence over DDL events. `tableDDL` takes precedence over the messages, but must not
-contradict them.
+Types in messages take precedence over DDL events. `tableDDL` takes precedence over messages, but must not contradict
+them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def lack_types(columns: Iterable[Column]) -> bool:
 
 
 def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[TableName, Mapping[str, TypeVersions]]:
-    """Return the types that DDL events gave columns, by the table's and the column's name in lower case.
+    """Return the column types in DDL events, by lower-case table and column name.
 
     Args:
         ddl: DDL events of any table.
-        whole: whether `ddl` has every DDL event of the range. If not, the result is empty: an `ALTER` in between may
-            have changed a type, and a number would be read as the wrong label.
+        whole: whether `ddl` has every DDL event of the range. If not, the result is empty: a missing `ALTER` may have
+            changed a type, so that a number would be read as the wrong label.
     """
     ddl = [event for event in ddl if event.query]
     if ddl and not whole:
@@ -57,9 +57,9 @@ def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[Tabl
 
 
 def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool) -> TableSchema:
-    """Return the table with what the texts of DDL events say about its columns beside the types.
+    """Add the facts in DDL texts, beside types, to a table's columns.
 
-    They say nothing unless these are all DDL events of the range (`whole`): the last one that counts may be missing.
+    Unless `ddl` has all DDL events of the range (`whole`), nothing is added, as the last relevant one may be missing.
     """
     ddl = [event for event in ddl if event.query]
     if not ddl or not whole:
@@ -70,18 +70,18 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
     stated = [(column, facts[column.name.lower()]) for column in columns]
     other = any(_is_other_key(column.facts, of_ddl) and column.key != of_ddl.primary_key for column, of_ddl in stated)
     known = other or history.handle_key(facts) is not None
-    if known and history.drops_primary_key:  # earlier messages name the key that the table had
+    if known and history.drops_primary_key:  # earlier messages name the table's former key
         columns = without_key(columns)
     return replace(schema, columns=tuple(_described(column, facts[column.name.lower()]) for column in columns))
 
 
 def _is_other_key(messages: ColumnFacts, stated: ColumnFacts) -> bool:
-    """Whether DDL or `tableDDL` states another primary key than messages: then the handle key may differ too."""
+    """Whether DDL or `tableDDL` has another primary key than messages, so that the handle key may differ, too."""
     return None not in (messages.primary_key, stated.primary_key) and messages.primary_key != stated.primary_key
 
 
 def _described(column: Column, facts: ColumnFacts) -> Column:
-    """Return the column with what DDL says of it. A definition without default or comment says that there is none."""
+    """Add DDL's facts to a column. A definition without default or comment means that there is none."""
     messages = column.facts
     if facts.nullable is not None:
         messages = replace(messages, default=None, comment=None)
@@ -91,7 +91,7 @@ def _described(column: Column, facts: ColumnFacts) -> Column:
 
 
 def version_at(versions: TypeVersions, moment: Moment) -> ColumnType | None:
-    """Return the type of a row of a moment; of a row before all versions only the labels, if there are any."""
+    """Return the type of a row at a moment; before all versions, only labels, if any."""
     before = [type_ for start, type_ in versions if start < moment]
     if before:
         return before[-1]
@@ -99,7 +99,7 @@ def version_at(versions: TypeVersions, moment: Moment) -> ColumnType | None:
 
 
 def completed(column: Column, exact: ColumnType) -> Column:
-    """Return the column with what its messages leave open taken from `exact`, the type that a DDL event declares."""
+    """Complete what messages leave open about a column by `exact`, the type in a DDL event."""
     type_ = column.type
     if type_ is None:
         return replace(column, type=exact, json_type=None)
@@ -117,7 +117,7 @@ def _decided(column: Column, exact: ColumnType) -> Column:
 
 
 def _may_be(column: Column, exact: ColumnType) -> bool:
-    """Return whether `exact` may be the type that messages leave open."""
+    """Whether `exact` may be the type that messages leave open."""
     vague = column.type
     if vague is None:
         return True
@@ -132,7 +132,7 @@ def _may_be(column: Column, exact: ColumnType) -> bool:
 
 
 def _prints(exact: ColumnType, shown: ColumnType) -> bool:
-    """Whether values of a decimal type look as in a sample: MySQL prints each with its column's scale."""
+    """Whether values of a decimal type look as in a sample, as MySQL prints each with its column's scale."""
     return shown.scale in (None, exact.scale) and _holds(exact, shown)
 
 
@@ -146,10 +146,10 @@ def _holds(exact: ColumnType, shown: ColumnType) -> bool:
 
 @lru_cache(maxsize=16)
 def declared_tables(text: str) -> Mapping[TableName, Create]:
-    """Return the tables that `CREATE TABLE` texts create; a database may be "".
+    """Parse `CREATE TABLE` texts; a database may be "".
 
     Raises:
-        OptionError: the text has anything but `CREATE TABLE` statements, or a DECIMAL that cannot be.
+        OptionError: the text has anything but `CREATE TABLE` statements, or an impossible DECIMAL.
     """
     try:
         statements = _declared_steps(text)
@@ -172,10 +172,10 @@ def declared_tables(text: str) -> Mapping[TableName, Create]:
 
 
 def _declared_steps(text: str) -> list[Step]:
-    """Parse the texts as TiDB prints them; one that cannot be parsed so was written by hand, and is parsed as SQL.
+    """Parse the texts as TiDB prints them, else as SQL written by hand.
 
-    `SHOW CREATE TABLE` doubles the quotes of a label and leaves backslashes as they are (corpus of TiCDC's encoders,
-    table `c_enum`).
+    `SHOW CREATE TABLE` doubles a label's quotes, but does not escape backslashes (corpus of TiCDC's encoders, table
+    `c_enum`).
     """
     try:
         return steps(text, "", printed=True)
@@ -184,9 +184,9 @@ def _declared_steps(text: str) -> list[Step]:
 
 
 def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnType]]:
-    """Return the columns, by lower-case name, of the tables that the option `tableDDL` creates.
+    """Return the columns in the option `tableDDL`, by lower-case table and column name.
 
-    Names of tables are in lower case; a database may be "", which stands for any.
+    A database may be "", which stands for any.
     """
     tables = declared_tables(text) if text else {}
     return {name.folded: table.columns for name, table in tables.items()}
@@ -197,7 +197,7 @@ def creates(text: str | None, table: TableName) -> bool:
 
 
 def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = True) -> TableSchema:
-    """Return the table with the types of the option `tableDDL`; columns that the option lacks stay as they are.
+    """Apply the types of the option `tableDDL` to a table; columns that the option lacks are unchanged.
 
     Raises:
         OptionError: the option does not create this table.
@@ -211,12 +211,11 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
         return schema
     if declared is None:
         names = ", ".join(name.table if not name.database else str(name) for name in tables)
-        raise OptionError(f"Option 'tableDDL' creates {names}, and the table read is {schema.table}")
+        raise OptionError(f"Option 'tableDDL' creates {names}, but the read is of {schema.table}: add its CREATE TABLE")
     return TableSchema(schema.table, tuple(_declared(column, declared, schema.table) for column in schema.columns))
 
 
 def _created(tables: Mapping[TableName, Create], table: TableName) -> Create | None:
-    """Return what creates a table; None if nothing does."""
     wanted = (table.folded, TableName("", table.table).folded)
     return next((created for name, created in tables.items() if name.folded in wanted), None)
 
@@ -231,14 +230,14 @@ def _declared(column: Column, declared: Create, table: TableName) -> Column:
     if typed is None:
         seen = "types of different kinds" if column.conflict else seen_type(column)
         raise SchemaError(
-            f"Column {column.name} of {table}: option 'tableDDL' says {exact}, the messages {seen}, which does not fit "
-            "into that. Is it the table's present SHOW CREATE TABLE? Else leave the column out of it"
+            f"Column {column.name} of {table}: option 'tableDDL' says {exact}, but the messages {seen}, which does not "
+            "fit. Set the option to the table's current SHOW CREATE TABLE, or leave the column out of it"
         )
     return replace(typed, coded=False)
 
 
 def seen_type(column: Column) -> str:
-    """Return the type that messages give a column, for people; all that it may be, if they leave that open."""
+    """Describe a column's type in messages, or all possible types."""
     if not column.is_open:
         return str(column.type)
     names = sorted(column.behind, key=lambda name: (TYPES[name].family, TYPES[name].rank))
@@ -248,9 +247,9 @@ def seen_type(column: Column) -> str:
 
 
 def _as_declared(column: Column, exact: ColumnType) -> Column | None:
-    """Return the column as the user declares it; None if that type does not hold what the messages have.
+    """Return the column as the user declares it; None if that type cannot hold the messages' values.
 
-    The declared type may be wider than that of the messages, as the table may have been altered since.
+    The declared type may be wider, as the table may have been altered since.
     """
     type_ = column.type
     if type_ is None:
@@ -275,7 +274,7 @@ def _as_declared(column: Column, exact: ColumnType) -> Column | None:
 
 
 def _may_be_now(column: Column, exact: ColumnType) -> bool:
-    """Whether a column whose messages leave its type open may be `exact` now, maybe altered to be wider."""
+    """Whether a column of open type may be `exact` now, maybe altered to be wider."""
     names = column.behind
     if exact.name in names and exact.name != "decimal":
         return True
@@ -306,14 +305,14 @@ def tells_no_key(columns: Iterable[Column]) -> bool:
 
 
 def with_handle_key(schema: TableSchema, ddl: Iterable[DDLEvent], text: str | None, *, whole: bool) -> TableSchema:
-    """Return the table with the handle key that DDL states, if its messages leave it open.
+    """Mark the handle key from DDL, if messages leave it open.
 
-    A key of which messages lack a column is not marked: what is left of it identifies no row.
+    A key is not marked if messages lack one of its columns: the rest does not identify rows.
 
     Args:
         ddl: DDL events of any table.
         text: the option `tableDDL`, which takes precedence.
-        whole: whether these are all DDL events of the range; if not, one that changes the key may be missing.
+        whole: whether these are all DDL events of the range; otherwise one that changes the key may be missing.
     """
     if not tells_no_key(schema.columns):
         return schema

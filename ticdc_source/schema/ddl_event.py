@@ -1,4 +1,4 @@
-"""DDL events: when one happened, what it does in one word, and whether it removes rows without delete events."""
+"""DDL events: their time, their kind, and whether they remove rows without delete events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BEHIND = 1 << 31  # every partition
 
 
 class Moment(NamedTuple):
-    """When a change happened, among the rows of its table: its commit-ts, then its place in the topic partition.
+    """The position of a change among its table's rows: its commit-ts, then its place in the topic partition.
 
-    Without a place, it comes behind every row of its commit-ts: a row with the commit-ts of a DDL event belongs to the
-    schema before it (docs/wire.md, item 31). Where a time stands for the commit-ts, the place decides.
+    Without a place, it comes after every row of its commit-ts: a row with a DDL event's commit-ts belongs to the schema
+    before it (docs/wire.md, item 31). If a time replaces the commit-ts, the place decides.
     """
 
     commit_ts: int
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
 
     @property
     def last_before(self) -> int:
-        """The last commit-ts of which all rows lie before it."""
+        """The last commit-ts whose rows are all before this moment."""
         return self.commit_ts - (self.partition < _BEHIND)
 
 
@@ -47,10 +47,10 @@ class DDLEvent:
     Attributes:
         position, index: its record in the chunk, and its index in that message, from 0.
         commit_ts: its commit-ts; None if the wire format has none.
-        table: the table; its name is empty for the DDL of a database.
-        table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
-        place: its topic partition and offset, by which it is ordered among the changes with its commit-ts if a time
-            stands for that; None if it has a commit-ts of its own.
+        table: the table; its name is empty for DDL of a database.
+        table_changes: the wire format's description of the table afterwards, as parsed JSON; None without one.
+        place: its partition and offset, which order it among changes with its commit-ts if that is a time; None if it
+            has its own commit-ts.
     """
 
     position: int
@@ -67,14 +67,14 @@ class DDLEvent:
 
     @property
     def moment(self) -> Moment:
-        """When it happened; at 0 if it has no commit-ts."""
+        """Its position among rows; at 0 without a commit-ts."""
         return Moment(self.commit_ts or 0, *(self.place or ()))
 
     @property
     def identity(self) -> str:
-        """What its copies in other topic partitions, and those that TiCDC sends again, have in common.
+        """The same for its copies in other topic partitions, and those that TiCDC sends again.
 
-        Where a time stands for the commit-ts, two events may have the same text and time: each is another one.
+        If a time replaces the commit-ts, it is distinct for each event, as different ones may share text and time.
         """
         text = f"{self.table.database}\0{self.table.table}\0{self.query}"
         text += "" if self.place is None else f"\0{self.place}"
@@ -107,13 +107,13 @@ _REMOVES_ROWS = frozenset(
     {"drop_database", "drop_table", "truncate_table", "drop_partition", "truncate_partition", "exchange_partition"}
 )
 
-# A longer text is not looked into: a read must not be slow because of one message. TiDB's longest that are sensible are
-# those of tables with thousands of partitions.
+# Longer texts are not parsed, so that no message slows a read down. The longest sensible ones are of tables with
+# thousands of partitions.
 LONGEST_TEXT = 512 << 10  # characters
 
 INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 
-# What stands in a statement's words for a token that is none of them.
+# What replaces tokens other than words in a statement's words.
 _NO_WORDS = {"name": "x", "text": "''", "bad": "''"}
 _TABLE = r"\S+(?: \. \S+)?"
 _ALTER_TABLE = r"ALTER (?:(?:ONLINE|OFFLINE|IGNORE) )*TABLE "
@@ -151,10 +151,10 @@ _SAY_IT_LATER = ("ALTER ", "CREATE OR ", "CREATE ALGORITHM ", "CREATE DEFINER ",
 
 
 def ddl_kind(event: DDLEvent) -> str:
-    """Return what a DDL event does: TiDB's code of it says so, else its text, else the wire format's own word for it.
+    """Return the kind of a DDL event, from TiDB's code, else its text, else the wire format's word.
 
-    The wire formats' own words do not serve: one calls DROP INDEX a DROP, another CREATE DATABASE a QUERY
-    (docs/wire.md, items 38, 74 and 83).
+    The wire formats' words come last: one calls DROP INDEX a DROP, another CREATE DATABASE a QUERY (docs/wire.md, items
+    38, 74 and 83).
     """
     if event.type_code is not None:
         kind = _KIND_OF_CODE.get(event.type_code)
@@ -166,13 +166,13 @@ def ddl_kind(event: DDLEvent) -> str:
 
 
 def is_ddl_text(query: str) -> bool:
-    """Whether a statement is DDL, by its words; a text that is too long to be looked into is taken for none."""
+    """Whether a statement is DDL, by its words; False for a text too long to be parsed."""
     return len(query) <= LONGEST_TEXT and _kind_of_text(query) is not None
 
 
 @lru_cache(maxsize=16)  # a read asks several times about each event
 def _kind_of_text(query: str) -> str | None:
-    """Return what a statement does by its words; None if no words are known. Most statements say it in the first."""
+    """Return a statement's kind by its words, usually the first ones; None if unknown."""
     tokens = scan(query)
     text = _words(islice(tokens, _FIRST_WORDS))
     if text.startswith(_SAY_IT_LATER):
@@ -196,7 +196,7 @@ def is_too_long(event: DDLEvent) -> bool:
 
 
 def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
-    """Whether a DDL event removes rows of a table, or may remove them: those of a partition."""
+    """Whether a DDL event removes, or may remove, rows of a table, maybe only of a partition."""
     kind = ddl_kind(event)
     if kind not in _REMOVES_ROWS:
         return False
@@ -208,7 +208,7 @@ def removes_rows_of(event: DDLEvent, table: TableName) -> bool:
 
 
 def _exchanged(event: DDLEvent) -> list[TableName]:
-    """Return both tables of an EXCHANGE PARTITION: the event names only one of them (docs/wire.md, items 46 and 51)."""
+    """Return both tables of an EXCHANGE PARTITION, of which the event names one (docs/wire.md, items 46 and 51)."""
     if is_too_long(event):
         return []
     reader = Reader(list(scan(event.query)), event.table.database)

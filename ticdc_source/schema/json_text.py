@@ -1,4 +1,4 @@
-"""JSON from outside, parsed by Python's own parser: whatever is wrong with it is a `ValueError`."""
+"""External JSON, parsed by Python's parser: any problem is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def loads(text: str | bytes, **hooks: Any) -> Any:
     """Parse JSON as `json.loads`, with its hooks.
 
     Raises:
-        ValueError: it is no JSON, or is nested too deep for the parser.
+        ValueError: it is not JSON, or nested too deep for the parser.
     """
     try:
         return json.loads(text, **hooks)

@@ -1,6 +1,6 @@
-"""A SQL text as tokens, by MySQL's lexical grammar as TiDB reads it; and a reader that walks over them.
+"""SQL texts as tokens, by MySQL's lexical grammar as TiDB reads it; and a reader that walks over them.
 
-Source: pingcap/tidb, pkg/parser/lexer.go. Texts may be hostile: the time is linear in their length.
+Source: pingcap/tidb, pkg/parser/lexer.go. As texts may be hostile, the time is linear in their length.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Token(NamedTuple):
 
     Attributes:
         type: "word", "name" (in backticks), "text" (in quotes), "number", "sign", "bad" or "end".
-        text: the token; a word is in upper case, and a bad token says what is wrong.
-        plain: the token as it is written; a literal of bits always as `b'101'` or `x'1F'`.
+        text: the token; words are in upper case, and bad tokens say what is wrong.
+        plain: the token as written; bit literals always as `b'101'` or `x'1F'`.
     """
 
     type: str
@@ -49,7 +49,7 @@ _TOKEN = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-# What is in quotes, up to the quote that closes them or the end; and what of it stands for something else.
+# The content of quotes, up to the closing quote or the end; and its escapes.
 _QUOTED = {
     "'": re.compile(r"[^'\\]*(?:(?:''|\\.)[^'\\]*)*", re.DOTALL),
     '"': re.compile(r'[^"\\]*(?:(?:""|\\.)[^"\\]*)*', re.DOTALL),
@@ -62,17 +62,17 @@ _ESCAPED = {
     "`": re.compile("``"),
     "printed": re.compile("''"),
 }
-# What a backslash and a character stand for, if not for the character.
+# What a backslash and a character stand for, if not the character itself.
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
 def tokens_of(sql: str, *, printed: bool = False) -> list[Token]:
-    """Return the tokens of a text; texts side by side are one, as in MySQL.
+    """Return the tokens of a text; adjacent texts are one, as in MySQL.
 
-    `SHOW CREATE TABLE` has printed a text that is `printed`: it leaves a backslash in single quotes as it is.
+    `printed` is for output of `SHOW CREATE TABLE`, which does not escape backslashes in single quotes.
 
     Raises:
-        ValueError: a quote or a comment is not closed, or a literal of bits has other characters.
+        ValueError: a quote or a comment is not closed, or a bit literal has other characters.
     """
     tokens: list[Token] = []
     for type_, group in groupby(scan(sql, printed=printed), key=lambda token: token.type):
@@ -87,7 +87,7 @@ def tokens_of(sql: str, *, printed: bool = False) -> list[Token]:
 
 
 def scan(sql: str, *, printed: bool = False) -> Iterator[Token]:
-    """Yield the tokens of any text, as far as it has some; comments are none."""
+    """Yield the tokens of any text, without comments; errors become "bad" tokens."""
     position, is_executed = 0, False
     while (piece := _TOKEN.match(sql, position)) is not None:
         plain, position = piece[0], piece.end()
@@ -149,7 +149,7 @@ class Reader:
         return token
 
     def skip(self, *words: str) -> bool:
-        """Step over these words or signs, if they are next."""
+        """Step over these words or signs if they are next; return whether they are."""
         here = self.tokens[self.index : self.index + len(words)]
         if tuple(token.text for token in here) != words or any(token.type in ("name", "text") for token in here):
             return False
@@ -164,7 +164,7 @@ class Reader:
             raise ValueError(f"{' '.join(words)} expected, found {self.next.plain or 'the end'!r}")
 
     def seek(self, *words: str) -> None:
-        """Step over everything up to these words, and over them, or raise ValueError."""
+        """Step over everything up to and including these words, or raise ValueError."""
         while not self.skip(*words):
             if self.take() is END:
                 self.need(*words)
@@ -186,7 +186,7 @@ class Reader:
         return name.lower()
 
     def parts(self) -> Iterator[Reader]:
-        """Yield a reader for each part of the rest, split at the commas outside brackets."""
+        """Yield a reader for each part of the rest, split at commas outside brackets."""
         part: list[Token] = []
         depth = 0
         for token in self.tokens[self.index :]:
@@ -201,7 +201,7 @@ class Reader:
         yield Reader(part, self.database)
 
     def bracket(self) -> Reader:
-        """Step over a pair of brackets, or raise ValueError; return a reader of what is between them."""
+        """Step over a pair of brackets, or raise ValueError; return a reader for their content."""
         self.need("(")
         start, depth = self.index, 1
         while depth:

@@ -1,4 +1,4 @@
-"""Columns and tables: what messages tell about them, and which of them Spark asks for."""
+"""Columns and tables: what messages tell about them, and the columns that Spark asks for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def versions_of_json(text: str) -> TypeVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What messages or DDL say about a column beside its type; None if they do not say it."""
+    """What messages or DDL say about a column beside its type; None if unknown."""
 
     primary_key: bool | None = None
     handle_key: bool | None = None
@@ -62,7 +62,7 @@ class ColumnFacts:
         return replace(other, **{name: value for name, value in stated.items() if value is not None})
 
     def as_metadata(self) -> dict[str, str]:
-        """Return the facts as field metadata; what is not known is absent."""
+        """Return the known facts as field metadata."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             COMMENT if name == COMMENT else f"ticdc.{name}": str(value).lower() if type(value) is bool else value
@@ -80,7 +80,6 @@ class Key(NamedTuple):
     Attributes:
         name: its name in lower case; "" if TiDB names it.
         columns: its columns; "" stands for an expression.
-        unique: whether no two rows have the same values in it.
     """
 
     name: str
@@ -90,21 +89,21 @@ class Key(NamedTuple):
 
     @property
     def facts(self) -> ColumnFacts:
-        """What it says about each of its columns."""
+        """The facts about each of its columns."""
         if self.primary:
             return ColumnFacts(primary_key=True, nullable=False)
         return ColumnFacts(unique_key=True) if self.unique else NO_FACTS
 
 
 def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
-    """Return the columns by which TiCDC identifies a row; none for a table without a suitable key.
+    """Return the columns by which TiCDC identifies a row; empty for a table without a suitable key.
 
-    The primary key; otherwise the unique key that has the fewest columns, and of those the oldest one. All of its
-    columns must be NOT NULL, and none may be virtual (docs/wire.md, item 52; `findHandleIndex` in TiCDC's table info).
+    It is the primary key, else the oldest of the unique keys with the fewest columns, all NOT NULL and not virtual
+    (docs/wire.md, item 52; `findHandleIndex` in TiCDC's table info).
 
     Args:
-        keys: the indexes of the table, the oldest first.
-        unfit: the columns that may be NULL, and those that are virtual.
+        keys: the table's indexes, oldest first.
+        unfit: nullable and virtual columns.
     """
     fit: list[Key] = []
     for key in keys:
@@ -121,19 +120,19 @@ class Column:
 
     Attributes:
         name: the name in the messages.
-        type: its MySQL type; None if the messages do not tell it: they may carry no types, or only NULLs.
-        key: whether it is part of the handle key, if the messages tell.
-        wire: how the protocol wrote the values, if it has several ways for one type; the protocol's own word.
-        json_type: the Arrow type that the JSON of the values suggests, for columns whose `type` is None.
-        vague: whether the messages leave the type open (text or binary, tinyint or smallint, …); `type` is then the
-            likely one.
-        behind: for a vague type, the names of the types that it may be, signed or unsigned; `type` then holds the
-            values of all of them. Empty if `type` says enough by itself.
-        coded: whether messages have a code of the type only, and all values as text: any type is read from that.
+        type: its MySQL type; None if messages do not tell it, as they have no types, or only NULLs.
+        key: whether it is part of the handle key, if messages tell.
+        wire: how the protocol wrote the values, if it has several ways for a type; the protocol's own word.
+        json_type: the Arrow type that the values' JSON suggests, if `type` is None.
+        vague: whether messages leave the type open (text or binary, tinyint or smallint, …); `type` is then the likely
+            one.
+        behind: for a vague type, the names of the possible types, signed or unsigned; `type` can then hold the values
+            of all. Empty if `type` alone is enough.
+        coded: whether messages have only a type code, and all values as text, from which any type is read.
         conflict: whether versions of the table disagree across families; the column is then read as text.
-        versions: the types that DDL events declare, if messages do not tell the whole type themselves.
+        versions: the types in DDL events, if messages do not tell the whole type.
         facts: what messages and DDL say about it beside its type.
-        is_local: whether its values are in the zone of the TiCDC server, though others of its protocol name theirs.
+        is_local: whether its values are in the TiCDC server's zone, in a protocol that otherwise names zones.
         since: the moment of the DDL that began the column's version in these messages; 0 for the first version.
     """
 
@@ -154,19 +153,19 @@ class Column:
 
     @property
     def is_open(self) -> bool:
-        """Whether the messages leave open which type this is: `type` must not be stated as the column's type."""
+        """Whether messages leave the type open, so that `type` must not be stated as the column's type."""
         return self.vague and bool(self.behind)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether only values could tell its Arrow type, and the sample has none: whoever knows the type decides it."""
+        """Whether only values can tell its Arrow type, and the sample has none."""
         if self.type is None:
             return self.json_type is None
         return self.type.is_blank and not self.conflict
 
     @property
     def may_be_decimal(self) -> bool:
-        """Whether it is a double in messages that write a DECIMAL so, too."""
+        """Whether it is a double in messages that also write a DECIMAL as a double."""
         return self.vague and self.type is not None and self.type.name == "double"
 
     @property
@@ -175,12 +174,12 @@ class Column:
 
     @property
     def readings(self) -> list[pa.DataType]:
-        """The Arrow types of the types that a schema may choose from."""
+        """The Arrow types of its possible MySQL types."""
         likely = [] if self.type is None else [self.type.arrow]
         return [*likely, *(TYPES[name].arrow for name in self.behind)] if self.coded else likely
 
     def is_readable_as(self, target: pa.DataType) -> bool:
-        """Whether a schema may ask for this type: it holds a value without loss, or an error names the value."""
+        """Whether a schema may ask for this type, whose values are converted without loss or are an error."""
         if self.type is None:
             return True
         if any(convertible(arrow, target) for arrow in self.readings):
@@ -194,7 +193,7 @@ class Column:
         return self.coded and any(is_text_of(arrow, target) for arrow in self.readings)
 
     def merged_with(self, other: Column) -> Column:
-        """Return the column that holds the values of both versions; the facts are those of the newer one, `other`."""
+        """Return a column for the values of both versions, with the facts of the newer one, `other`."""
         return replace(
             self._merged_types(other),
             versions=self.versions or other.versions,
@@ -232,7 +231,7 @@ def without_key(columns: Iterable[Column]) -> list[Column]:
 
 
 def _have_other_key(before: Mapping[str, Column], columns: Iterable[Column]) -> bool:
-    """Whether the columns of a newer version say that the table has another key than before."""
+    """Whether the columns of a newer version have another key than before."""
     pairs = [(before[column.name.lower()].facts, column.facts) for column in columns if column.name.lower() in before]
     said = [(old.primary_key, new.primary_key) for old, new in pairs] + [
         (old.handle_key, new.handle_key) for old, new in pairs
@@ -241,14 +240,14 @@ def _have_other_key(before: Mapping[str, Column], columns: Iterable[Column]) -> 
 
 
 def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
-    """Return the Arrow type that holds the values of both; None if neither has values."""
+    """Return the Arrow type for the values of both; None if neither has values."""
     if first is None or second is None or first == second:
         return second if first is None else first
     return pa.float64() if {first, second} == {pa.int64(), pa.float64()} else pa.string()
 
 
-# The columns of tables by the version that rows name, in the order of the table (`ProtocolFacts.definitions`). Rows and
-# definitions may spell a table differently: the key has `TableName.folded`.
+# The columns of tables by the version that rows name, in the table's order (`ProtocolFacts.definitions`). The key has
+# `TableName.folded`, as rows and definitions may spell a table differently.
 Definitions = dict[tuple[TableName, int], tuple[Column, ...]]
 
 
@@ -271,7 +270,7 @@ def definitions_of_json(text: str, table: TableName) -> Definitions:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What messages tell about a table: its columns, in the order of the table if the protocol keeps it."""
+    """A table as messages describe it: its columns, in the table's order if the protocol keeps it."""
 
     table: TableName
     columns: tuple[Column, ...]
@@ -280,8 +279,8 @@ class TableSchema:
 def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
     """Check that Spark can tell the columns of one version of a table apart.
 
-    TiDB compares names without case too, but not by the same rules: it has `İ` beside `i̇`, which Spark, with Java's
-    `toLowerCase(Locale.ROOT)`, takes for one name. Python's `str.lower` gives the same as that.
+    TiDB ignores case, too, but by other rules: it has `İ` beside `i̇`, which are one name for Spark, by Java's
+    `toLowerCase(Locale.ROOT)`, and for Python's `str.lower`.
 
     Raises:
         SchemaError: it cannot.
@@ -300,8 +299,8 @@ def check_names(table: TableName | None, columns: Iterable[Column]) -> None:
 def merge_schemas(schemas: Iterable[TableSchema]) -> TableSchema | None:
     """Merge versions of one table, oldest first: every column of any version, each with the widest type.
 
-    The columns of the newest version come first, in its order, then the columns that only older versions had. Of two
-    keys only the newer one holds: rows are told apart by the key that the table has now.
+    The newest version's columns come first, in its order, then those of only older versions. Only the newest key holds,
+    because it identifies rows now.
 
     Returns:
         The table; None if there is no version.
@@ -331,10 +330,10 @@ class ReadField:
     """A table column of the read schema.
 
     Attributes:
-        type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
-        versions: the types that DDL events gave it, if they changed.
-        key: whether it is part of the handle key; the protocol may not carry all of its columns.
-        user_schema: whether the user gave the schema, where `schemaHints` has no effect.
+        type: the inferred MySQL type, which refines a message's type; None if inference did not run.
+        versions: its types in DDL events, if they changed.
+        key: whether it is part of the handle key; messages may lack other columns of the key.
+        user_schema: whether the schema is the user's, so that `schemaHints` has no effect.
     """
 
     name: str
@@ -346,6 +345,6 @@ class ReadField:
     user_schema: bool = False
 
     def type_since(self, since: Moment) -> ColumnType | None:
-        """Return the type of the version that began at `since`, the moment of a DDL event; None if it is unknown."""
+        """Return the type of the version that a DDL event began at `since`; None if unknown."""
         begun = [type_ for start, type_ in self.versions if start <= since]
         return begun[-1] if begun else self.versions[0][1] if self.versions else self.type

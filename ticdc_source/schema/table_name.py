@@ -12,12 +12,12 @@ def quoted_name(*names: str) -> str:
 
 
 def expression_name(name: str) -> str:
-    """Return a name as Spark's SQL takes it: in backticks unless it is a plain word."""
+    """Return a name for Spark's SQL: in backticks unless it is a plain word."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted_name(name)
 
 
 class TableName(NamedTuple):
-    """A table, named as in the messages: after TiCDC's own routing, if that is configured."""
+    """A table's name in the messages, after TiCDC's routing, if configured."""
 
     database: str
     table: str
@@ -29,7 +29,7 @@ class TableName(NamedTuple):
 
     @property
     def folded(self) -> TableName:
-        """What is equal for all spellings of the name: TiDB compares names without case. It is never shown."""
+        """The same for all spellings of the name, as TiDB ignores case. It is never shown."""
         return TableName(self.database.lower(), self.table.lower())
 
     def is_same(self, other: TableName) -> bool:
@@ -37,7 +37,7 @@ class TableName(NamedTuple):
 
 
 def first_spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
-    """Return how to spell each table, by its folded name: as the first of its names."""
+    """Return each table's first spelling, by its folded name."""
     spelt: dict[TableName, TableName] = {}
     for name in names:
         spelt.setdefault(name.folded, name)

@@ -35,17 +35,17 @@ def seconds(ts: int) -> float:
 
 
 def age(ts: int | None, now: float) -> float | None:
-    """Return how many seconds before `now`, in seconds since 1970, a TSO was: in milliseconds, and never negative."""
+    """Return a TSO's age in seconds at `now` (seconds since 1970), with milliseconds, never negative."""
     return None if ts is None else round(max(0.0, now - seconds(ts)), 3)
 
 
 def utc(ts: int | None) -> str | None:
-    """Return the time of a TSO in ISO 8601 with milliseconds, UTC; None for None."""
+    """Return a TSO's time in ISO 8601 with milliseconds, UTC; None for None."""
     return None if ts is None else datetime.fromtimestamp(seconds(ts), timezone.utc).isoformat(timespec="milliseconds")
 
 
 def duration(seconds: float) -> str:
-    """Return a number of seconds as people say it, in its two largest units."""
+    """Format seconds in their two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

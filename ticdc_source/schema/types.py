@@ -1,9 +1,9 @@
 """The table of types: every MySQL type that TiDB has, its family, and the Arrow type of its values.
 
-The Spark type follows from the Arrow type. The rule behind the table: a column has the same type as in
-`spark.read.jdbc`, unless that type loses something (docs/design/0002-types.md).
+The Spark type follows from the Arrow type. A column has the same type as in `spark.read.jdbc`, unless that type loses
+something (docs/design/0002-types.md).
 
-In this order: the table; one column's type; types from and to text; what a type can be read as; how types merge.
+In this order: the table; a column's type; types from and to text; what a type can be read as; merging of types.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TypeRow(NamedTuple):
         family: types of one family merge into the widest of them.
         rank: the order in the family, from narrow to wide.
         unsigned: the Arrow type of the unsigned variant; None if there is none.
-        code: TiDB's number of the type (pingcap/tidb pkg/parser/mysql/type.go); binary types have that of a text type.
-        sql_types: what TiCDC and Canal take it for in java.sql.Types (docs/wire.md, items 19, 71 and 75): the last one
-            for large values of an unsigned integer, and before v5.4 for all.
+        code: TiDB's number of the type (pingcap/tidb pkg/parser/mysql/type.go); binary types have a text type's.
+        sql_types: its java.sql.Types in TiCDC and Canal (docs/wire.md, items 19, 71 and 75); the last one for large
+            values of an unsigned integer, and before v5.4 for all.
     """
 
     family: str
@@ -87,8 +87,8 @@ MAY_BE_UNSIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
 TEXTS, BINARIES = (tuple(name for name, row in TYPES.items() if row.family == family) for family in ("text", "binary"))
 BINARY_OF = dict(zip(TEXTS, BINARIES, strict=True))  # the type of the same values with the character set `binary`
 
-# Other names that MySQL, TiDB or a protocol has for the same types: in messages, `tableDDL` and DDL alike. SERIAL, and
-# FLOAT with more than `_FLOAT_DIGITS` binary digits, are in `parse_type`.
+# Other names of the same types in MySQL, TiDB or a protocol: in messages, `tableDDL` and DDL. SERIAL, and FLOAT with
+# more than `_FLOAT_DIGITS` binary digits, are in `parse_type`.
 ALIASES = {
     "bool": "tinyint",
     "boolean": "tinyint",
@@ -134,12 +134,12 @@ class ColumnType:
     """A column's MySQL type, as far as it is known.
 
     Attributes:
-        name: a key of `TYPES`; for a type that is not there, the protocol's name.
-        length: the precision of a DECIMAL, the bits of a BIT, the digits of a second's fraction for DATETIME, TIMESTAMP
-            and TIME, the characters or bytes of strings; None if not known. TINYINT keeps only 1.
-        scale: digits after the decimal point. For a DECIMAL without precision, those in a sample.
+        name: a key of `TYPES`; for an unknown type, the protocol's name.
+        length: the precision of a DECIMAL, the bits of a BIT, the digits of fraction of a DATETIME, TIMESTAMP or TIME,
+            the characters or bytes of strings; None if unknown. TINYINT keeps only 1.
+        scale: digits after the decimal point; for a DECIMAL without precision, those in a sample.
         whole: for a DECIMAL without precision, the most digits before the point in a sample.
-        labels: the members of ENUM and SET; None if not known.
+        labels: the members of ENUM and SET; None if unknown.
         wide: for a SET without labels, whether a sample has the 64th member.
     """
 
@@ -154,13 +154,13 @@ class ColumnType:
 
     @property
     def family(self) -> str:
-        """The family in `TYPES`; "" for a type that is not there."""
+        """The family in `TYPES`; "" for an unknown type."""
         row = TYPES.get(self.name)
         return row.family if row else ""
 
     @property
     def is_supported(self) -> bool:
-        """Whether there are such values: the type is in `TYPES`, and a DECIMAL has digits, and as many as its scale."""
+        """Whether the type is in `TYPES`, and for a DECIMAL, has digits, and at least as many as its scale."""
         if self.name == "decimal" and self.length is not None:
             return self.length > 0 and 0 <= (self.scale or 0) <= self.length
         return self.name in TYPES
@@ -171,7 +171,7 @@ class ColumnType:
 
         Raises:
             KeyError: the type is not in `TYPES`.
-            UnsupportedTypeError: it is a DECIMAL that cannot be.
+            UnsupportedTypeError: it is an impossible DECIMAL.
         """
         row = TYPES[self.name]
         if self.name == "decimal":
@@ -206,11 +206,11 @@ class ColumnType:
 
     @property
     def is_blank(self) -> bool:
-        """Whether this is a DECIMAL of which nothing is known, as if a sample has only NULLs."""
+        """Whether this is a DECIMAL about which nothing is known, as with only NULLs in a sample."""
         return self.is_unspecified and self.scale is None and self.whole is None
 
     def refined_by(self, other: ColumnType | None) -> ColumnType:
-        """Return this type, completed by `other`: the same type from another source; itself if it is another type."""
+        """Complete this type by `other`, the same type from another source; unchanged if the types differ."""
         if other is None or other.name != self.name:
             return self
         return replace(
@@ -235,7 +235,7 @@ class ColumnType:
 
 
 def quote_labels(labels: tuple[str, ...]) -> str:
-    """Write labels as MySQL does: in single quotes, a single quote doubled, nothing else escaped."""
+    """Write labels as MySQL does: in single quotes, which are doubled in labels; nothing else is escaped."""
     return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
 
 
@@ -251,7 +251,7 @@ _LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
 def parse_type(text: str) -> ColumnType:
     """Parse a type as MySQL, `SHOW CREATE TABLE` or a message writes it.
 
-    A name that is not in `TYPES` is kept, in lower case, for the error that names it. ZEROFILL implies UNSIGNED.
+    A name that is not in `TYPES` is kept, in lower case, for errors. ZEROFILL implies UNSIGNED.
 
     Raises:
         ValueError: the text is not a type at all.
@@ -295,7 +295,7 @@ def parse_type(text: str) -> ColumnType:
 def declared_type(
     type_: ColumnType, *, length: int | None, scale: int | None, fraction: int | None, labels: tuple[str, ...] | None
 ) -> ColumnType:
-    """Return a type with what a definition says of it in members of their own.
+    """Add a definition's separate members to a type.
 
     Args:
         length: digits, bits, characters, bytes or dimensions.
@@ -328,8 +328,8 @@ def _parse_labels(text: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
-# What a hint or a merged schema may ask for, beside a column's own type and string, by category of Arrow type. Each
-# value is checked: a value that does not survive the conversion is an error, and is never rounded.
+# What a hint or a merged schema may ask for, beside a column's own type and string, by category of Arrow type. A value
+# that does not survive the conversion is an error, and is never rounded.
 CONVERSIONS: dict[str, tuple[str, ...]] = {
     "integer": ("integer", "decimal", "double", "float", "boolean"),
     "decimal": ("integer", "decimal"),
@@ -387,7 +387,7 @@ _TYPE_OF_INTEGER = {pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "i
 
 
 def type_of(arrow: pa.DataType) -> ColumnType:
-    """Return the MySQL type whose values an Arrow type holds, for columns whose type nothing else tells.
+    """Return the MySQL type for an Arrow type, for columns whose type is otherwise unknown.
 
     Raises:
         SchemaError: there is none.
@@ -402,7 +402,7 @@ def type_of(arrow: pa.DataType) -> ColumnType:
     if category == "decimal":
         return ColumnType("decimal", length=arrow.precision, scale=arrow.scale)
     if category not in _TYPE_OF_CATEGORY:
-        raise SchemaError(f"nothing that TiDB has is read as {arrow}")
+        raise SchemaError(f"no TiDB type is read as {arrow}")
     return ColumnType(_TYPE_OF_CATEGORY[category])
 
 
@@ -412,7 +412,7 @@ _INTEGER_DIGITS = {"year": 4, "tinyint": 3, "smallint": 5, "mediumint": 8, "int"
 
 
 def merge_types(first: ColumnType, second: ColumnType) -> ColumnType | None:
-    """Return the type that holds every value of both; None if only text does."""
+    """Return the type that can hold the values of both; None if only text can."""
     if first == second:
         return first
     if first.family != second.family or not first.family:
@@ -458,7 +458,7 @@ def _merge_decimals(first: ColumnType, second: ColumnType) -> ColumnType:
     for blank, other in ((first, second), (second, first)):
         if blank.is_blank and other.name == "decimal":
             return other
-    # A DECIMAL without a scale has only had NULLs and integers: it says no more than an integer does.
+    # A DECIMAL without a scale has had only NULLs and integers: it tells no more than an integer.
     decimals = [type_ for type_ in (first, second) if type_.name == "decimal" and not _lacks_scale(type_)]
     whole, scale = (
         max(_whole_digits(first), _whole_digits(second)),

@@ -1,4 +1,4 @@
-"""Which source a read has, and which one tells its schema: the only place that decides it."""
+"""Which source a read has, and which one tells its schema: decided only here."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _BEGIN_AGAIN = "Nothing has been skipped. Start again with a new checkpoint and 
 class SnapshotFirstSource(KafkaSource):
     """The topics, and before them the tables of TiDB as of the start of a stream (`snapshot=initial`).
 
-    The start of a stream is looked up in this order: where the topics end (K0), then a TSO of TiDB, rounded up to the
-    end of its millisecond (T). So each change before K0 is in the rows as of T, and each change after T is behind K0.
-    Kafka's part of the offset stays at K0 until all rows are planned. Changes up to T are always dropped by their
-    commit-ts, because TiCDC may send them again. Each micro-batch belongs to one of the two sources, with its options.
+    At the start of a stream, the ends of the topics (K0) are looked up, then a TSO of TiDB, rounded up to the end of
+    its millisecond (T). So the rows as of T have each change before K0, and each change after T comes after K0. Kafka's
+    part of the offset stays at K0 until all rows are planned. Changes up to T are always dropped by their commit-ts,
+    because TiCDC may send them again. Each micro-batch belongs to one of the two sources, with its options.
     """
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
@@ -55,8 +55,8 @@ class SnapshotFirstSource(KafkaSource):
     def check_detected(self, protocol: str | None) -> None:
         if protocol in self._formats.lacking_commit_ts:
             raise OptionError(
-                f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so nobody "
-                "knows whether the snapshot already has them. Create the changefeed with another protocol"
+                f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so it is "
+                "unknown whether the snapshot already has them. Create the changefeed with another protocol"
             )
 
     def reading(self) -> tuple[RecordSource, Options]:
@@ -73,10 +73,10 @@ class SnapshotFirstSource(KafkaSource):
 
 
 class _Planner(StreamPlanner):
-    """Plans rows, while it holds Kafka's part of the offset, and then changes."""
+    """Plans rows, holding Kafka's part of the offset, and then changes."""
 
     def __init__(self, source: SnapshotFirstSource, changes: StreamPlanner, most: int) -> None:
-        self.rows: SnapshotSource | None = None  # of the micro-batch that was planned last; None if it has changes
+        self.rows: SnapshotSource | None = None  # of the last planned micro-batch; None if it has changes
         self.after_rows: int | None = None  # the commit-ts at which changes begin; None if nothing was planned
         self._source = source
         self._changes = changes
@@ -89,23 +89,23 @@ class _Planner(StreamPlanner):
         """Look up the ends of the topics, then TiDB's time.
 
         Raises:
-            OptionError: no topic exists, or TiDB lacks a table, or the user may not read it.
+            OptionError: no topic exists, TiDB lacks a table, or the user may not read it.
         """
         if self._start is None:
             changes = self._changes.initial()
             held = offsets_of(changes)
             if not held:
                 raise OptionError(
-                    "snapshot=initial begins when the changefeed is there, and no topic of it exists: changes between "
-                    "the snapshot and the changefeed's start would be missing. Create the changefeed first"
+                    "snapshot=initial needs a changefeed, but none of its topics exists: changes between the snapshot "
+                    "and the changefeed's start would be missing. Create the changefeed first"
                 )
             if not any(self._source.latest(held).values()):
                 topics = listed(sorted({tp.topic for tp in held}))
                 warn(
-                    f"snapshot=initial: nothing was ever written to {topics}, so it is not known whether the "
-                    "changefeed began before the snapshot. If it begins later, the changes in between will be missing. "
-                    "If in doubt, create it, wait for its first message or watermark, and start again with a new "
-                    "checkpoint and an empty output"
+                    f"snapshot=initial: nothing was ever written to {topics}, so it is unknown whether the changefeed "
+                    "began before the snapshot. If it begins later, the changes in between will be missing. If in "
+                    "doubt, create it, wait for its first message or watermark, and start again with a new checkpoint "
+                    "and an empty output"
                 )
             with closing(self._source.rows_at("now")) as rows:
                 self._start = {**changes, SNAPSHOT: rows.begin().as_json()}
@@ -131,7 +131,7 @@ class _Planner(StreamPlanner):
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         (before, changes), (after, changes_end) = _parts(start), _parts(end)
         self.rows, self.after_rows = None, after.tso + 1
-        if start.get(INITIAL):  # after a crash in the first micro-batch, `initial` has found another moment
+        if start.get(INITIAL):  # after a crash in the first micro-batch, `initial` has found another TSO
             before = after.beginning
         if not after.tables or before.tables == after.tables:
             return self._changes.ranges(changes, changes_end)
@@ -152,7 +152,7 @@ class _Planner(StreamPlanner):
         self._changes.stop_at_latest()
 
     def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: SnapshotProgress) -> None:
-        """Raise an error if changes that come after the rows are gone, whatever `failOnDataLoss` says."""
+        """Raise an error if changes after the rows are lost, whatever `failOnDataLoss` says."""
         held, ends, ids = offsets_of(before), offsets_of(after), topic_ids_of(after)
         replaced = {topic for topic, old in topic_ids_of(before).items() if ids.get(topic, old) != old}
         moved = [tp for tp, offset in held.items() if tp.topic in replaced or ends.get(tp, -1) < offset]
@@ -162,7 +162,7 @@ class _Planner(StreamPlanner):
                 f"created again or truncated. {_BEGIN_AGAIN}"
             )
         earliest = self._source.earliest(held)
-        gone = [f"{tp} (offset {held[tp]}, and the first is {earliest[tp]})" for tp in held if earliest[tp] > held[tp]]
+        gone = [f"{tp} (offset {held[tp]}, but the first is {earliest[tp]})" for tp in held if earliest[tp] > held[tp]]
         if gone:
             raise DataLossError(
                 f"Kafka has deleted changes that come after the snapshot as of TSO {progress.tso} "
@@ -174,14 +174,14 @@ class _Planner(StreamPlanner):
         if near:
             warn(
                 "Kafka has deleted more than half of the records before the changes that follow the snapshot: "
-                f"{listed(near)}. The query fails once these changes are deleted, too: let the topics keep records for "
-                "longer (retention.ms)"
+                f"{listed(near)}. Let the topics keep records for longer (retention.ms): the query fails once these "
+                "changes are deleted, too"
             )
 
 
 @contextmanager
 def _not_finished() -> Iterator[None]:
-    """Say what it means for the stream that TiDB no longer keeps the moment."""
+    """Explain to the stream that TiDB no longer has the rows as of the TSO."""
     try:
         yield
     except DataLossError as error:
@@ -200,7 +200,7 @@ def _parts(offset: OffsetJSON) -> tuple[SnapshotProgress, OffsetJSON]:
 
 
 def source_of(options: Options, formats: WireFormats) -> RecordSource:
-    """The source that the options name; it connects to nothing yet."""
+    """The source that the options name; it does not connect yet."""
     if options.is_snapshot:
         return SnapshotSource(options, formats)
     if options.has_initial_snapshot:
@@ -209,7 +209,7 @@ def source_of(options: Options, formats: WireFormats) -> RecordSource:
 
 
 def telling_schema(options: Options, formats: WireFormats) -> tuple[RecordSource, Options]:
-    """The source that tells the schema of a read, and its options: TiDB, if they name one."""
+    """The source that tells a read's schema (TiDB, if the options name one), and its options."""
     told = options
     if options.tidb_url is not None and not options.is_snapshot:
         told = replace(options, snapshot="only", protocol="auto")

@@ -22,13 +22,12 @@ class Chunk:
     """A bounded run of records of one topic partition, in offset order.
 
     Attributes:
-        offsets: one per record, rising, not always by one; a range if always by one and the native path cut them.
+        offsets: one per record, rising, not always by one; a range if by one and the native path cut them.
         timestamps: Kafka's record timestamps, in milliseconds since the epoch; -1 for none.
         keys: the records' keys; None is Kafka's null, b"" an empty key.
         values: the records' values; None is Kafka's null. They may be an array if none is null.
-        headers: one list of (key, value) per record; None if headers were not asked for.
-        failure: why the only record of the chunk could not be taken out of its record batch; its key and value are
-            None then.
+        headers: one list of (key, value) per record; None unless requested.
+        failure: why the chunk's only record could not be extracted from its record batch; its key and value are None.
     """
 
     topic: str
@@ -44,7 +43,7 @@ class Chunk:
         return len(self.offsets)
 
     def lists(self) -> _Lists:
-        """Turn offsets and values into lists, to which more can be appended."""
+        """Return the chunk's lists, for appending; offsets and values become lists if they are not."""
         if not isinstance(self.offsets, list):
             self.offsets = list(self.offsets)
         if isinstance(self.values, Binaries):
@@ -68,7 +67,7 @@ class Chunk:
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
-        """The address of the record at an index of this chunk. A table without a name stands for its database."""
+        """The address of the record at an index. A table without a name stands for its database."""
         return Address(
             topic=self.topic,
             partition=self.partition,
@@ -84,11 +83,11 @@ class FetchSettings:
     """How a `Fetcher` reads.
 
     Attributes:
-        max_bytes: about the most bytes of keys and values in a chunk, unless it is a single record.
+        max_bytes: about the most bytes of keys and values in a chunk of several records.
         lost_too: what else is lost with records, for the warning.
-        max_record_bytes: the most bytes of a record of a compressed record batch; a larger one is a chunk of its own,
-            without key and value and with `Chunk.failure`.
-        native: whether native code cuts record batches and rows, if it is there.
+        max_record_bytes: the most bytes of a record in a compressed batch; a larger one is a chunk of its own, with
+            `Chunk.failure` instead of key and value.
+        native: whether native code, if built, cuts record batches and rows.
     """
 
     max_records: int

@@ -1,4 +1,4 @@
-"""HTTP requests that end in time, however slowly an answer comes."""
+"""HTTP requests with a total time limit, however slowly an answer comes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})")  # http.client's word
 
 
 class Times(NamedTuple):
-    """How long a request may take, in seconds: to connect to an address, between two parts of the answer, in all."""
+    """Time limits of a request, in seconds: to connect to an address, between two parts of the answer, and in all."""
 
     connect: float
     read: float
@@ -46,9 +46,9 @@ class Answer(NamedTuple):
 
 
 class NotAnsweredError(Exception):
-    """There is no answer; the text says why, and has no secret.
+    """There is no answer; the text says why, without secrets.
 
-    If it `is_permanent`, another try is likely to be in vain; if it `is_untrusted`, the certificate is the reason.
+    `is_permanent`: a retry is unlikely to help; `is_untrusted`: because of the certificate.
     """
 
     def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
@@ -62,11 +62,11 @@ def fetch(
     context: ssl.SSLContext | None = None,
     proxies: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Ask an endpoint and return its answer, whatever the status. No redirection is followed: it would get secrets.
+    """Send a request and return the answer, whatever its status. Redirections are not followed: they could get secrets.
 
     Args:
         context: for `https`.
-        proxies: the URL of the proxy by scheme; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
+        proxies: the proxy's URL by scheme; None for the environment's (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
         NotAnsweredError: there is no answer in time.
@@ -101,7 +101,7 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         read_s, ends_at = self._read_s, self._ends_at
 
         def connect(address: tuple[str, int], timeout: float, source: Any) -> socket.socket:  # noqa: ANN401
-            """As `socket.create_connection`, whose limit is for each address of a host: all together end in time."""
+            """Like `socket.create_connection`, whose limit is per address, with a limit for all addresses of a host."""
             refusal: OSError = TimeoutError()
             for *_, (host, port, *_) in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
                 left = min(timeout, ends_at - time.monotonic())
@@ -127,9 +127,9 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
 
 class _InTime(io.RawIOBase):
-    """The bytes from a socket: each read waits `read_s` at most, and all of them end at a moment.
+    """The bytes from a socket: each read waits at most `read_s`, and all end at a given time.
 
-    Python's time-outs are for each read: an answer that comes in drops would pass them for ever.
+    Python's time-outs are per read, so an answer that trickles in would never end.
     """
 
     def __init__(self, connected: socket.socket, read_s: float, ends_at: float) -> None:

@@ -1,8 +1,8 @@
 """The contract of a source of records (`RecordSource`): Kafka, the files of a storage sink, tables of TiDB.
 
-A source says which offset ranges there are, how a range is read into chunks, where a stream is, and what lost records
-mean. It knows no wire format beyond what `WireFormats` tells it. Nothing outside this folder asks which source it has:
-`choose.source_of` makes it from the options. Another source is a subclass in a folder of its own, and a line there.
+A source finds offset ranges, reads them into chunks, plans streams, and reports lost records. All that it knows about
+wire formats is in `WireFormats`. Nothing outside this folder asks which source it has: `choose.source_of` makes it from
+the options. Another source is a subclass in a folder of its own, and a line there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 
-# Returns members (they begin with `$`) for the end of a micro-batch, given the offset of the previous batch, where the
-# next one begins in each topic partition, the ends of all, and the topics that were deleted and created again.
+# Returns members (they begin with `$`) for the end of a micro-batch, given the previous batch's offset, the beginnings
+# of the next one, the ends of all topic partitions, and the recreated topics.
 OffsetMembers: TypeAlias = Callable[[OffsetJSON, Offsets, Offsets, Iterable[str]], OffsetJSON]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormats:
-    """What sources must know of wire formats, by name."""
+    """What sources know about wire formats, by name."""
 
     in_topics: frozenset[str]
     in_files: Mapping[str, FileFormat]
@@ -46,19 +46,19 @@ class Fetcher(AbstractContextManager["Fetcher"]):
 
     @abstractmethod
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
-        """Yield the records of a range, and no others, in offset order and in chunks bounded by `FetchSettings`.
+        """Yield exactly the records of a range, in offset order and in chunks bounded by `FetchSettings`.
 
         Raises:
             KafkaUnavailableError, StorageUnavailableError, TiDBUnavailableError: the source does not answer in time.
             DataLossError: records of the range no longer exist, and `fail_on_data_loss` is on.
-            DecodeError: a record batch is damaged, or its codec is not available.
+            DecodeError: a record batch is damaged, or its codec is missing.
             OptionError: the login is refused, or the user may not read the topic or table.
         """
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Report topics that were deleted and created again since the read was planned, by their ids (`planned`).
+        """Report topics whose ids differ from the `planned` ones, because they were deleted and created again.
 
-        Call it when everything has been read. Files, rows as of a TSO, and topics before Kafka 2.8 have no ids.
+        Call it after reading everything. Files, rows as of a TSO, and topics before Kafka 2.8 have no ids.
 
         Raises:
             DataLossError: a topic has another id, and `fail_on_data_loss` is on.
@@ -83,11 +83,11 @@ class StreamPlanner(Protocol):
         """Return the end of the micro-batch that begins at `start`; `start` itself if there is nothing to do.
 
         Args:
-            max_offsets: the most offsets, or files, to read; 0 to stay where the stream is.
+            max_offsets: the most offsets, or files, to read; 0 to keep the position.
             min_offsets: how many to wait for.
 
         Raises:
-            DataLossError: what was not read is gone, and `failOnDataLoss` is on.
+            DataLossError: unread records are gone, and `failOnDataLoss` is on.
         """
         ...
 
@@ -96,23 +96,23 @@ class StreamPlanner(Protocol):
         ...
 
     def behind(self, offset_range: OffsetRange) -> int | None:
-        """How many offsets there are now after a range; None if unknown."""
+        """The current number of offsets after a range; None if unknown."""
         ...
 
     def newest(self) -> OffsetJSON:
-        """The ends of all topic partitions, for Spark's report."""
+        """The ends of all topic partitions, for Spark's progress report."""
         ...
 
     def stop_at_latest(self) -> None:
-        """End the stream at what exists now (Trigger.AvailableNow)."""
+        """End the stream at the current ends (Trigger.AvailableNow)."""
         ...
 
 
 class RecordSource(AbstractContextManager["RecordSource"]):
     """Where the records of one read come from. It connects at first use."""
 
-    # Whether one watermark speaks for all topic partitions, and each DDL event comes once. If not, each topic partition
-    # has its own watermarks, and may have a copy of each DDL event.
+    # Whether one watermark covers all topic partitions, and each DDL event comes once. Otherwise each topic partition
+    # has its own watermarks, and maybe copies of DDL events.
     is_one_log: bool
     loss: str  # how an error about lost records begins
 
@@ -130,17 +130,17 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def described(self, ranges: Iterable[OffsetRange]) -> str:
-        """What messages call the place of some ranges, without secrets."""
+        """Describe the location of ranges for messages, without secrets."""
 
     @abstractmethod
     def check_protocol(self, protocol: str) -> None:
-        """Raise OptionError for a wire format that never comes from such a source; connect to nothing."""
+        """Raise OptionError for a wire format that this source never has; does not connect."""
 
     def check_detected(self, protocol: str | None) -> None:
-        """Raise OptionError if the wire format found in the records of a stream does not suit the read."""
+        """Raise OptionError if the wire format detected in a stream's records does not suit the read."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:  # noqa: ARG002 (for others)
-        """The wire format, if the source itself or the partitions of a stream's offset tell it.
+        """The wire format, if the source or the partitions of a stream's offset tell it.
 
         Raises:
             OptionError: the option `protocol` contradicts it.
@@ -148,7 +148,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         return None
 
     def reading(self) -> tuple[RecordSource, Options]:
-        """What reads the ranges that a stream planned last, all of one source, and its options."""
+        """The source, with its options, of the ranges that a stream planned last."""
         return self, self._options
 
     # Which ranges there are.
@@ -168,11 +168,11 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
         Raises:
             OptionError, DataLossError: as `batch_ranges`.
-            SchemaError: there is nothing to infer a schema from.
+            SchemaError: there is no data to infer a schema from.
         """
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """The parts of a batch's ranges that a sample needs."""
+        """The part of a batch's ranges to sample."""
         return list(ranges)
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange] | None:  # noqa: ARG002 (for others)
@@ -183,13 +183,13 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         """The ranges that define a version of the table whose rows are `around`; None if they must be searched for.
 
         Raises:
-            StorageUnavailableError: the source cannot be asked.
+            StorageUnavailableError: the source cannot be read.
         """
         return None
 
     @abstractmethod
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """The first offset that exists, for topic partitions that may have records before the read."""
+        """The first existing offset, for topic partitions that may have records before the read."""
 
     @abstractmethod
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
@@ -197,17 +197,17 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def existing(self) -> Iterable[TopicPartition]:
-        """The topic partitions that exist now, even if nothing of them has been read."""
+        """The topic partitions that exist now, even if not read yet."""
 
     def topic_ids(self) -> Mapping[str, str]:
         """The known ids of topics, as of the last look-ups."""
         return {}
 
     def resolved_end(self) -> int | None:
-        """The commit-ts below which a batch is complete; None if the watermarks in its records tell it.
+        """The commit-ts below which a batch is complete; None if watermarks in its records tell it.
 
         Raises:
-            SchemaError: the source should tell it, and does not yet.
+            SchemaError: the source does not know it yet.
         """
         return None
 
@@ -215,7 +215,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """The ranges of each input partition: large ones are cut, small ones put together."""
+        """The ranges of each input partition: large ones are cut, small ones packed together."""
 
     @abstractmethod
     def fetcher(
@@ -232,7 +232,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     ) -> AbstractContextManager[Fetcher]:
         """A context with a fetcher that the next task may reuse.
 
-        With `fresh` it has new connections, because a retried task must not meet the same fault again.
+        `fresh` asks for new connections, so that a retried task does not meet the same fault again.
         """
         return self.fetcher(settings, protocol=protocol)
 
@@ -240,10 +240,10 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        """What plans a stream. `members` matter only if the source is not one log."""
+        """The planner of a stream. `members` matter only if the source is not one log."""
 
     def commit(self, offsets: Offsets) -> None:
-        """Show others how far a stream is, if the options ask for it. Never fails."""
+        """Publish a stream's position, if the options ask for it. Never fails."""
 
     # What loss means.
 
@@ -255,4 +255,4 @@ def report_loss(reason: str, *, fail: bool, begin: str) -> None:
     """Report lost records, as an error that begins with `begin`, or as a warning."""
     if fail:
         raise DataLossError(begin + reason)
-    warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")
+    warn(f"Data has been lost (failOnDataLoss is off, so the rest is read): {reason}")

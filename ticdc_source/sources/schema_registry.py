@@ -1,8 +1,8 @@
-"""`schema_text`: the schema that an id names. Each is asked for once in a process.
+"""`schema_text`: the schema with an id. A process requests each schema once.
 
-Confluent's API, which Apicurio and Karapace have too, is `GET /schemas/ids/{id}` (Schema Registry API Reference,
-"Schemas"; TiCDC's own decoder asks the same: pkg/sink/codec/avro, confluent_schema_registry.go). AWS Glue Schema
-Registry has `GetSchemaVersion` by `SchemaVersionId`, with boto3 and AWS's own credentials.
+Confluent's API, also in Apicurio and Karapace, is `GET /schemas/ids/{id}` (Schema Registry API Reference, "Schemas";
+TiCDC's decoder uses it, too: pkg/sink/codec/avro, confluent_schema_registry.go). AWS Glue Schema Registry has
+`GetSchemaVersion` by `SchemaVersionId`, with boto3 and AWS's own credentials.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ticdc_source.sources.tls import tls_context
 _log = logging.getLogger(__name__)
 # An id of a registry with Confluent's API, or a `SchemaVersionId` of AWS Glue.
 SchemaId: TypeAlias = int | UUID
-_ASKS_AGAIN_S = 30.0  # for a schema that the registry did not have
+_ASKS_AGAIN_S = 30.0  # after it did not have a schema
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND = 404
@@ -42,7 +42,7 @@ _GLUE_REFUSALS = frozenset({
 
 
 class _NoAnswerError(Exception):
-    """The registry does not answer now; another try may help. The text has no secret."""
+    """The registry does not answer now; a retry may help. The text has no secret."""
 
 
 class _Schemas:
@@ -55,7 +55,7 @@ class _Schemas:
         self._lock = threading.Lock()
 
     def text(self, schema_id: SchemaId) -> str:
-        with self._lock:  # one question at a time: many tasks want the same schema
+        with self._lock:  # one request at a time: many tasks need the same schema
             text = self._known.get(schema_id)
             if text is not None:
                 return text
@@ -74,7 +74,7 @@ _schemas_of = lru_cache(maxsize=64)(_Schemas)
 
 
 def schema_text(settings: RegistrySettings, schema_id: SchemaId) -> str:
-    """The Avro schema with an id. An id never changes its meaning, so the schema is remembered.
+    """The Avro schema with an id; it is cached, as ids never change their meaning.
 
     Raises:
         DecodeError: the registry has no such schema.
@@ -105,8 +105,8 @@ def _asked(settings: RegistrySettings, schema_id: SchemaId) -> str:
 
 def _unknown(schema_id: SchemaId, where: str) -> DecodeError:
     return DecodeError(
-        f"schema {schema_id} is not in {where}. Is that the registry of the changefeed (`schema-registry`), and has "
-        "nobody deleted the schema?"
+        f"schema {schema_id} is not in {where}. Check that this is the changefeed's registry (`schema-registry`), and "
+        "that the schema was not deleted"
     )
 
 
@@ -114,7 +114,7 @@ def _checked(text: object, schema_id: SchemaId, where: str) -> str:
     try:
         loads(text if isinstance(text, str) else "")
     except ValueError:
-        raise DecodeError(f"what {where} has as schema {schema_id} is no Avro schema") from None
+        raise DecodeError(f"schema {schema_id} in {where} is not an Avro schema") from None
     return str(text)
 
 
@@ -159,7 +159,7 @@ def _from_url(url: str, settings: RegistrySettings, schema_id: int) -> str:
             f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
         ) from None
     if kind != "AVRO" or references:
-        what = "has references" if references else f"is {kind}, and not Avro"
+        what = "has references" if references else f"is {kind}, not Avro"
         raise DecodeError(f"schema {schema_id} in {url} {what}: TiCDC did not write it")
     return _checked(content.get("schema"), schema_id, url)
 
@@ -195,9 +195,9 @@ def _refusal(answer: Answer, url: str, schema_id: int, settings: RegistrySetting
 
 
 def _is_of_registry(answer: Answer) -> bool:
-    """Whether an answer means that there is no such schema, and not that there is no such page.
+    """Whether an answer means a missing schema, not a wrong URL.
 
-    Confluent's REST API has its own codes for what it does not find, such as 40403; 404 is that of a wrong path.
+    Confluent's REST API has its own codes for missing schemas, such as 40403; 404 means a wrong path.
     """
     try:
         code = loads(answer.body)["error_code"]
@@ -207,7 +207,7 @@ def _is_of_registry(answer: Answer) -> bool:
 
 
 class _Glue(Protocol):
-    """What is used of boto3's client."""
+    """The used part of boto3's client."""
 
     def get_schema_version(self, *, SchemaVersionId: str) -> Mapping[str, object]: ...  # noqa: N803 (AWS's name)
 
@@ -234,7 +234,7 @@ def _from_glue(settings: RegistrySettings, schema_id: UUID) -> str:
         raise _NoAnswerError(code or type(error).__name__) from None
     except (failures.NoRegionError, failures.NoCredentialsError, failures.PartialCredentialsError) as error:
         raise SchemaRegistryUnavailableError(
-            f"{_GLUE} cannot be asked: {error} Set glue.region, and credentials as for every AWS client"
+            f"{_GLUE} cannot be reached: {error} Set glue.region, and credentials as for every AWS client"
         ) from None
     except (failures.BotoCoreError, ValueError) as error:  # their texts may have URLs with secrets
         raise _NoAnswerError(type(error).__name__) from None
@@ -249,6 +249,6 @@ def _glue_client(region: str | None, endpoint: str | None, connect_s: float, rea
     from botocore.config import Config  # noqa: PLC0415
 
     waits = Config(connect_timeout=connect_s, read_timeout=read_s, retries={"max_attempts": 1})
-    session = boto3.session.Session()  # of its own: the default one keeps the credentials that it found first
+    session = boto3.session.Session()  # a new one: the default session keeps the credentials that it found first
     client: _Glue = session.client("glue", region_name=region, endpoint_url=endpoint, config=waits)
     return client

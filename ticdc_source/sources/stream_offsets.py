@@ -1,18 +1,17 @@
 """The offsets of streams, as Spark keeps them in a checkpoint.
 
 An offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to read.
-Six more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
+Six more members, with names that no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
 
     "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
-                            before any data, the stream starts there again and not at a newer "latest".
-    "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
-                            has another one, and its offsets are those of other records.
-    "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
-                            them a later leader tells whether its log was truncated before these offsets.
-    "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
-                            may have held some (`planning.ddl_copies`)
-    "$snapshot": {"tso": …} the moment of the snapshot that the stream began with, and how far it is (`sources.tidb`)
+                            before any data, the stream starts there again, not at a newer "latest".
+    "$ids": {"topic": "…"}  the known topic ids: a recreated topic has another one, and its offsets mean other records
+    "$epochs": {"topic": …} the known epochs of the leaders that returned the ends: with them, a later leader tells
+                            whether its log was truncated before these offsets
+    "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts after records that
+                            may have some (`planning.ddl_copies`)
+    "$snapshot": {"tso": …} the TSO of the snapshot that the stream began with, and its progress (`sources.tidb`)
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class MinimumWait:
         self._since: float | None = None
 
     def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
-        """Whether to wait for `least` offsets: if there are any, for up to `max_delay` seconds of a monotonic clock."""
+        """Whether to wait for `least` offsets; with any backlog, for at most `max_delay` seconds (monotonic)."""
         if self._since is None:
             self._since = now
         if backlog >= least or (backlog > 0 and now - self._since >= max_delay):
@@ -64,7 +63,7 @@ def end_offset(start: OffsetJSON, end: OffsetJSON) -> OffsetJSON:
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
-    """The offsets in a checkpoint's JSON, without members that begin with `$`, which later releases may add.
+    """The offsets in a checkpoint's JSON, without `$` members, which later releases may add.
 
     Raises:
         CheckpointError: it is not an offset of a checkpoint.
@@ -75,13 +74,13 @@ def offsets_of(offset: OffsetJSON) -> Offsets:
 
 
 def start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
-    """Where a batch starts: for an initial offset, the start that the end offset carries."""
+    """The start of a batch; for an initial offset, the start in the end offset."""
     offsets = offsets_of(start)  # refuses what is no offset
     return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
 
 
 def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
-    """The topic ids of an offset, by topic; none for an offset of an earlier release.
+    """The topic ids of an offset, by topic; empty for an earlier release's offset.
 
     Raises:
         CheckpointError: it is not an offset of a checkpoint.

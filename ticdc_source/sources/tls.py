@@ -1,7 +1,6 @@
 """The TLS context of a connection to brokers, to a token endpoint or to a schema registry, from PEM and PKCS #12.
 
-The first bytes of a file say what it is, whatever its name and `ssl.…store.type` are: Java, too, reads a PKCS #12 file
-as "JKS".
+A file's first bytes decide what it is, not its name or `ssl.…store.type`: Java, too, reads a PKCS #12 file as "JKS".
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class _StoreError(ValueError):
 
 
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
-    """Build a TLS context ourselves: kafka-python would retry an unreadable file until the time is over.
+    """Build a TLS context; kafka-python would retry an unreadable file until the time is over.
 
     Raises:
-        AccessRefusedError: a certificate or key cannot be loaded, or the package for its store is missing. It names the
-            option, which begins with `prefix`.
+        AccessRefusedError: a certificate or key cannot be loaded, or the package for its store is missing; it names
+            the option, which begins with `prefix`.
     """
     context = _new_context()
     context.check_hostname = tls.check_hostname
@@ -56,7 +55,7 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
 
 
 def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
-    """Build the TLS context for a token endpoint: brokers' and public authorities may have signed its certificate.
+    """Build the TLS context for a token endpoint, which trusts the brokers' and public authorities.
 
     Raises:
         AccessRefusedError: as for `tls_context`.
@@ -110,34 +109,34 @@ def _load_key(context: ssl.SSLContext, tls: TLSSettings) -> None:
         pem = _key_of(_read(file, tls.keystore_password), password)
     with contextlib.ExitStack() as stack:
         if pem is not None:
-            # Only a file can be loaded: one that nobody else may read (mode 0600), and only for this moment. The key of
-            # a store is encrypted in it, the one given as text is as it was given.
+            # Only files can be loaded: this one is temporary, and readable for nobody else (mode 0600). It has a
+            # store's key encrypted, and a key in text as given.
             written = stack.enter_context(tempfile.NamedTemporaryFile("wb"))
             written.write(pem)
             written.flush()
             file = written.name
         if file:
-            # A password is always passed, if need be an empty one: else OpenSSL asks on the terminal.
+            # A password is always passed, maybe an empty one: otherwise OpenSSL asks on the terminal.
             context.load_cert_chain(file, tls.keyfile, "" if password is None else password.reveal())
 
 
 def _is_pkcs12(path: str) -> bool:
-    """Whether a file is a PKCS #12 store, and not PEM; DER and Java's own formats are errors."""
+    """Whether a file is a PKCS #12 store, not PEM; DER and Java's own formats are errors."""
     with Path(path).open("rb") as file:
         start = file.read(9)
     quoted, stem = shlex.quote(path), Path(path).stem
     kind = _ONLY_JAVAS.get(start[:4])
     if kind is not None:
         raise _StoreError(
-            f"{path} is a {kind} store, which only Java reads. Make PKCS12 of it (keytool -importkeystore -srckeystore "
-            f"{quoted} -srcstoretype {kind} -destkeystore {shlex.quote(f'{stem}.p12')} -deststoretype PKCS12), and set "
-            "the option to that file"
+            f"{path} is a {kind} store, which only Java reads. Convert it to PKCS12 (keytool -importkeystore "
+            f"-srckeystore {quoted} -srcstoretype {kind} -destkeystore {shlex.quote(f'{stem}.p12')} -deststoretype "
+            "PKCS12), and set the option to that file"
         )
     der = _DER.match(start)
     if der is not None and der["store"] is None:
         raise _StoreError(
-            f"{path} is DER. Make PEM of it (openssl x509 -inform DER -in {quoted} -out {shlex.quote(f'{stem}.pem')}; "
-            "of a key: openssl pkey), and set the option to that file"
+            f"{path} is DER. Convert it to PEM (openssl x509 -inform DER -in {quoted} -out "
+            f"{shlex.quote(f'{stem}.pem')}; of a key: openssl pkey), and set the option to that file"
         )
     return der is not None
 
@@ -147,7 +146,7 @@ def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:
         store, made = shlex.quote(path), shlex.quote(f"{Path(path).stem}.pem")
         raise _StoreError(
             f"{path} is a PKCS12 store, which the package cryptography reads. Install it where the driver and the "
-            "executors run (pip install cryptography), or make PEM of the store (openssl pkcs12 -in "
+            "executors run (pip install cryptography), or convert the store to PEM (openssl pkcs12 -in "
             f"{store} -out {made}), and set the option to that file"
         )
     from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 (an optional package)
@@ -156,7 +155,7 @@ def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.reveal().encode())
     except Exception as error:
-        raise _StoreError(f"the password of {path} is wrong, or it is damaged") from error
+        raise _StoreError(f"the password of {path} is wrong, or the file is damaged") from error
 
 
 def _key_of(store: PKCS12KeyAndCertificates, password: Secret) -> bytes:

@@ -1,1 +1,1 @@
-"""Spark: the data source, its readers, and frames of records."""
+"""The Spark data source, its readers, and the decoding of DataFrames."""

@@ -1,6 +1,6 @@
-"""`decode` and `infer_schema`: records that are rows of a DataFrame, of Spark's Kafka source, a bronze table or files.
+"""`decode` and `infer_schema`: records as rows of a DataFrame, from Spark's Kafka source, a bronze table or files.
 
-It needs PySpark 3.5 only: nothing here uses the Python Data Source API.
+PySpark 3.5 is enough: nothing here uses the Python Data Source API.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **options: OptionValue) -> DataFrame:
     """Decode TiCDC's messages in a DataFrame, as `format("ticdc")` does for the same records and options.
 
-    So the source works behind Spark's own Kafka source, on a bronze table of records, on files and in Spark Connect,
-    and on Spark 3.5, which has no Python Data Source API. It runs as `DataFrame.mapInArrow`, without a shuffle.
+    It works with Spark's own Kafka source, a bronze table of records, files, Spark Connect, and Spark 3.5, which has no
+    Python Data Source API. It runs as `DataFrame.mapInArrow`, without a shuffle.
 
     Args:
-        frame: a batch or streaming DataFrame with the column `value` and, as far as they are known, `key`, `topic`,
-            `partition`, `offset`, `timestamp` and `headers`: with Spark's names, or with those of
-            `outputFormat=record` (`_value`, …). For `_sequence` to order all changes it needs `partition` and `offset`;
-            without them its members are NULL. Rows of one topic partition should come in the order of their offsets.
+        frame: a batch or streaming DataFrame with the column `value` and, if known, `key`, `topic`, `partition`,
+            `offset`, `timestamp` and `headers`, with Spark's names or those of `outputFormat=record` (`_value`, …).
+            Without `partition` and `offset`, these members of `_sequence` are NULL, and it does not order all changes.
+            Rows of one topic partition should be in the order of their offsets.
         schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
-            default a batch is read once more to infer it. A stream needs it with `outputFormat=changelog` or
-            `envelope`. With a `StructType` and `protocol`, a query function of a declarative pipeline may call this,
-            where nothing may be analysed: a missing or wrong column is then an error of the pipeline.
+            default it is inferred by reading a batch once more. A stream needs it with `outputFormat=changelog` or
+            `envelope`. With a `StructType` and `protocol`, query functions of a declarative pipeline, which must not
+            analyse DataFrames, may call this; a missing or wrong column is then an error of the pipeline.
         options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
             fetching from Kafka are refused.
 
@@ -72,7 +72,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     Raises:
         OptionError: an option is wrong.
         SchemaError: the frame has no `value`, a column has a wrong type, or the schema cannot be inferred.
-        DecodeError: (while Spark reads) a record cannot be read, and the mode is FAILFAST.
+        DecodeError: while Spark reads: a record cannot be read, and the mode is FAILFAST.
     """
     parsed = frame_options(option_texts(options))
     if isinstance(schema, st.StructType) and parsed.protocol != "auto" and parsed.is_typed:
@@ -88,8 +88,8 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     if frame.isStreaming:
         if given is None and parsed.is_typed:
             raise SchemaError(
-                "The schema of a stream cannot be inferred from the stream: decode(stream, schema, …). Take the schema "
-                "from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
+                "The schema of a stream cannot be inferred from the stream: pass it, as decode(stream, schema, …). "
+                "Infer it from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
             )
     elif needs_sample(given, parsed):
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
@@ -98,9 +98,9 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
 
 
 def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
-    """Return the decoded records of a frame whose columns nobody knows before it runs.
+    """Decode a frame whose columns are unknown until it runs.
 
-    `mapInArrow` asks for the columns. A function of the whole row, as a struct, does not; it returns arrays of rows.
+    `mapInArrow` needs the columns. A function of the whole row, as a struct, does not; it returns arrays of rows.
     """
     context = context_of_records(schema, None, options)
 
@@ -136,8 +136,8 @@ def infer_schema(
     """Return the schema that `decode` or `format("ticdc")` would infer.
 
     Args:
-        source: a batch DataFrame as for `decode`, which is read once, whole: pass a part of a large table. Or the
-            options of `format("ticdc")`, which name a topic of Kafka: both ends of it are sampled.
+        source: a batch DataFrame as for `decode`, which is read completely: pass a part of a large table. Or the
+            options of `format("ticdc")` with a Kafka topic, of which both ends are sampled.
         options: the options of the source.
 
     Example:
@@ -164,7 +164,7 @@ def infer_schema(
 
 
 def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa.RecordBatch:
-    """Return the records that tell the schema, of the schema `RECORD`: one pass over the frame."""
+    """Return the records that tell the schema, with the schema `RECORD`, in one pass over the frame."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return survey(batches, options, end)
@@ -179,7 +179,7 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
 def records_of(
     frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
 ) -> tuple[DataFrame, frozenset[str]]:
-    """Return a frame with the columns of `RECORD` and others, and the metadata columns that it cannot fill.
+    """Return a frame with the columns of `RECORD` and `more`, and the metadata columns that it cannot fill.
 
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.

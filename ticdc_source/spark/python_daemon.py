@@ -1,7 +1,7 @@
-"""PySpark's daemon of Python workers, with what every worker needs already imported.
+"""PySpark's daemon of Python workers, with the workers' modules already imported.
 
-Spark forks a worker for each task that runs Python at the same time as others. Without this, each imports PySpark,
-PyArrow and this package again, for a second. Spark starts it because of the setting `spark.python.daemon.module`.
+Spark forks a worker for each concurrent Python task. Without this, each takes a second to import PySpark, PyArrow and
+this package. Spark starts it by the setting `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _USED_BY_EVERY_WORKER = ("pyspark.worker", "ticdc_source.spark.frames")
 
 
 def main(modules: list[str]) -> None:
-    """Import what every worker needs and the modules of the workers, and fork workers from then on."""
+    """Import the common and the given modules, then fork workers."""
     for module in (*_USED_BY_EVERY_WORKER, *modules):
         importlib.import_module(module)
     manager()

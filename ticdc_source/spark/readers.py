@@ -1,8 +1,8 @@
-"""The readers of the data source, of a batch and of a stream, with what each PySpark version offers.
+"""The data source's batch and stream readers, for each PySpark version.
 
 Since PySpark 4.2, `latestOffset` has a start offset and a limit, and there are a default limit, `reportLatestOffset`
-and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments: the reader remembers where the last
-micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
+and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments, so the reader remembers the end of the last
+micro-batch and applies the limits itself (docs/design/0005-streams.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ else:
 
 
 class TiCDCPartition(InputPartition):
-    """An input partition of Spark: what the driver sends to the workers."""
+    """Spark's input partition, which the driver sends to a worker."""
 
     def __init__(self, content: Partition) -> None:
         super().__init__(tuple(content.ranges))
@@ -85,7 +85,7 @@ def _task_facts(task: TaskContext | None) -> TaskFacts:
 
 
 class _Reader:
-    """What both readers are given. A reader is pickled, and sent to the workers."""
+    """The common part of both readers. A reader is pickled and sent to the workers."""
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         self._schema = schema
@@ -98,7 +98,7 @@ class _Reader:
 
 
 class TiCDCReader(_Reader, DataSourceReader):
-    """Plans a batch on the driver, reads on the workers. It holds no connection."""
+    """Plans a batch on the driver, and reads on the workers. It has no connection."""
 
     @from_one_frame
     def partitions(self) -> Sequence[InputPartition]:
@@ -114,7 +114,7 @@ Self = TypeVar("Self", bound="StreamReader")
 def _planning(
     method: Callable[Concatenate[Self, Parameters], Result],
 ) -> Callable[Concatenate[Self, Parameters], Result]:
-    """Return a method that shows each warning once in the query, and raises the package's errors from one frame."""
+    """Let a method show each warning once per query, and raise the package's errors from one frame."""
 
     @wraps(method)
     def once(self: Self, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -125,7 +125,7 @@ def _planning(
 
 
 class StreamReader(_Reader, DataSourceStreamReader):
-    """Plans in one long-lived process of the driver, reads on the workers. It connects at first use."""
+    """Plans in one long-lived process of the driver, and reads on the workers. It connects at first use."""
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         super().__init__(schema, options, shown)
@@ -136,7 +136,7 @@ class StreamReader(_Reader, DataSourceStreamReader):
         self._warned = False
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what holds connections: Spark ships the reader to the workers."""
+        """Leave out connections, because Spark sends the reader to the workers."""
         return {**self.__dict__, "_source": None, "_planner": None, "_contexts": None, "_read_last": None}
 
     @property
@@ -158,7 +158,7 @@ class StreamReader(_Reader, DataSourceStreamReader):
         return self._planner
 
     def _warn_of_limits(self) -> None:
-        """Warn of what limits do on this PySpark."""
+        """Warn about the effect of limits on this PySpark."""
 
     @_planning
     def initialOffset(self) -> OffsetJSON:  # noqa: N802 (Spark's name)
@@ -166,7 +166,7 @@ class StreamReader(_Reader, DataSourceStreamReader):
 
     @_planning
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
-        """Cut what lies between two offsets into input partitions; small ranges share one."""
+        """Cut the range between two offsets into input partitions; small ranges share one."""
         planner = self.planner
         ranges = planner.ranges(start, end)
         if not ranges:
@@ -178,8 +178,8 @@ class StreamReader(_Reader, DataSourceStreamReader):
             self._contexts, self._read_last = ContextFinder(to_arrow(self._schema), known, source.earliest), source
         covered = set(ends)
         if self._options.output_format == "record":
-            # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
-            # micro-batch is among them, though its rows come with the next one.
+            # Listed after the look-up of the ends, so that topics created before a watermark of this micro-batch are
+            # included, though their rows come with the next one.
             covered.update(source.existing())
         context = self._contexts.find(ranges, ends)
         self.source.check_detected(context.protocol)
@@ -199,7 +199,7 @@ class StreamReader(_Reader, DataSourceStreamReader):
         ]
 
     def commit(self, end: OffsetJSON) -> None:
-        """Show others what Spark has finished, if asked to. It never fails the query."""
+        """Publish what Spark has finished, if the options ask for it. Never fails the query."""
         if self._source is not None:
             self._source.commit(offsets_of(end))
 
@@ -210,32 +210,32 @@ class StreamReader(_Reader, DataSourceStreamReader):
 
 
 class RememberingStreamReader(StreamReader):
-    """For PySpark 4.0 and 4.1, whose `latestOffset` is told neither a start nor a limit.
+    """For PySpark 4.0 and 4.1, whose `latestOffset` has neither a start nor a limit.
 
     A new stream starts at `initial()`. When a query restarts, Spark first asks for the partitions between its last
-    planned offset and the same offset (`setLatestSeenOffset` in Spark's PythonMicroBatchStream). So the reader knows
-    where the next micro-batch begins. If Spark's wrapper for Trigger.AvailableNow is on, Spark asks for an end first,
-    and `partitions` may raise an error.
+    planned offset and the same offset (`setLatestSeenOffset` in Spark's PythonMicroBatchStream), which tells the reader
+    where the next micro-batch begins. With Spark's wrapper for Trigger.AvailableNow, Spark asks for an end first, and
+    `partitions` may raise an error.
     """
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         super().__init__(schema, options, shown)
-        self._last: OffsetJSON | None = None  # where the last micro-batch that was planned ends
+        self._last: OffsetJSON | None = None  # the end of the last planned micro-batch
         self._has_planned = False
 
     def _warn_of_limits(self) -> None:
         if self._options.max_offsets_per_trigger is not None:
             warn(
                 "Before PySpark 4.2, a query with Trigger.AvailableNow or Trigger.Once is one micro-batch: with "
-                "'maxOffsetsPerTrigger' it ends after so many offsets, and its next run goes on from there. Leave the "
-                "option out of such a query"
+                "'maxOffsetsPerTrigger' it ends after that many offsets, and its next run goes on from there. Leave "
+                "the option out of such a query"
             )
 
     @_planning
     def latestOffset(self) -> OffsetJSON:  # type: ignore[override]  # noqa: N802
-        """Return where the next micro-batch ends; the end of the last one if nothing is new."""
+        """Return the end of the next micro-batch; that of the last one if nothing is new."""
         start = self.planner.initial() if self._last is None else self._last
-        # The first micro-batch of a process does not wait, as in Spark's Kafka source: it may be the only one.
+        # As in Spark's Kafka source, the first micro-batch of a process does not wait: it may be the only one.
         least = self._options.min_offsets_per_trigger if self._has_planned else None
         self._last = self.planner.next(start, self._options.max_offsets_per_trigger, least)
         self._has_planned = True
@@ -243,12 +243,12 @@ class RememberingStreamReader(StreamReader):
 
     @_planning
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
-        """Learn from a restart where the stream is; then as in `StreamReader`."""
+        """Learn the stream's position after a restart; then as in `StreamReader`."""
         if start == end and not self._has_planned:
             self._last = end
         elif start == end and self._options.max_offsets_per_trigger is not None:
             raise OptionError(
-                "Spark asked for a new end before it said where the query is: rows could be read twice. Set "
+                "Spark asked for a new end before it told the query's position, so rows could be read twice. Set "
                 "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
             )
         return super().partitions(start, end)
@@ -268,9 +268,9 @@ if HAS_ADMISSION_CONTROL:
 
         @_planning
         def latestOffset(self, start: OffsetJSON, limit: ReadLimit) -> OffsetJSON:  # noqa: N802
-            """Return where the micro-batch that begins at `start` ends; `start` itself if nothing is new.
+            """Return the end of the micro-batch that begins at `start`; `start` itself if nothing is new.
 
-            Spark's limits cannot be combined: if both options are set, the maximum brings the minimum along.
+            Spark's limits cannot be combined: if both options are set, the maximum includes the minimum.
             """
             if isinstance(limit, ReadMaxRows):
                 return self.planner.next(start, limit.max_rows, self._options.min_offsets_per_trigger)

@@ -1,4 +1,4 @@
-"""Arrow schemas to Spark's and back; with field metadata, which carries what inference found."""
+"""Arrow schemas → Spark's, and back, with field metadata, which has the results of inference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TO_SPARK: dict[pa.DataType, spark.DataType] = dict(_PLAIN)
 
 
 def to_spark(schema: pa.Schema | pa.StructType) -> spark.StructType:
-    """Return the Spark schema; every field nullable, as each may be NULL in a row that cannot be read."""
+    """Return the Spark schema, with nullable fields, because rows of bad records have NULLs."""
     return spark.StructType(
         [
             spark.StructField(field.name, type_of(field.type), nullable=True, metadata=_metadata(field))
@@ -58,7 +58,7 @@ def to_arrow(schema: spark.StructType) -> pa.Schema:
     """Return the Arrow schema that record batches must have for a Spark schema.
 
     Raises:
-        SchemaError: a type that the source does not give.
+        SchemaError: the source does not return a type.
     """
     return pa.schema(_arrow_fields(schema))
 
@@ -86,5 +86,5 @@ def _arrow_type(type_: spark.DataType, name: str) -> pa.DataType:
         if type(type_) is type(known):
             return arrow
     raise SchemaError(
-        f"Column {name}: the type {type_.simpleString()} is not one that the source reads; use string and cast"
+        f"Column {name}: the source does not read the type {type_.simpleString()}; use string, and cast it"
     )

@@ -24,13 +24,12 @@ ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.re
 class TiCDCDataSource(DataSource):
     """TiDB's change feed, as TiCDC writes it to Kafka.
 
-    `spark.dataSource.register(TiCDCDataSource)` registers the format "ticdc". If the package `pyspark_ticdc` is on the
-    path, Spark finds the format by itself.
+    `spark.dataSource.register(TiCDCDataSource)` registers the format "ticdc". With the package `pyspark_ticdc` on the
+    path, Spark finds it by itself.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
         return "ticdc"
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -49,20 +48,17 @@ class TiCDCDataSource(DataSource):
 
     @from_one_frame
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the batch reader."""
         with once_per_query(self._shown):
             return TiCDCReader(schema, load.batch_options(self.options), self._shown)
 
     @from_one_frame
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Return the stream reader."""
         with once_per_query(self._shown):
             options = load.stream_options(self.options)
         return new_stream_reader(schema, options, self._shown)
 
     @from_one_frame
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
-        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)
 
     @from_one_frame
@@ -71,5 +67,4 @@ class TiCDCDataSource(DataSource):
         schema: StructType,  # noqa: ARG002
         overwrite: bool,  # noqa: ARG002, FBT001
     ) -> DataSourceStreamWriter:
-        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)

@@ -1,4 +1,4 @@
-"""`SyncState`: what `tables` must remember from one micro-batch to the next, in a folder beside the checkpoint."""
+"""`SyncState`: what `tables` remembers between micro-batches, in a folder beside the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ticdc_source.planning.watermarks import Progress
 from ticdc_source.spark.frames import to_records
 from ticdc_source.spark.schema import to_spark
 
-# A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
+# A micro-batch reads the state of the previous one. Spark repeats at most the last one, so three folders are enough.
 _FOLDERS = 3
 _PROGRESS, _DDL, _HELD = "progress", "ddl", "held"
 _RECORD = to_spark(RECORD)
@@ -27,11 +27,10 @@ _SCHEMA = st.StructType([st.StructField("kind", st.StringType()), st.StructField
 
 
 class Leftover(NamedTuple):
-    """What a micro-batch leaves for the next.
+    """The state that a micro-batch leaves for the next.
 
     Attributes:
-        progress: how far the stream has come.
-        ddl: the records with DDL events so far, of the schema `RECORD`; they hold types that row messages lack.
+        ddl: the records with DDL events so far, with the schema `RECORD`; they have types that row messages lack.
         held: the records with rows or DDL after the resolved ts; None if none are held back.
     """
 
@@ -43,13 +42,12 @@ class Leftover(NamedTuple):
 class SyncState:
     """A folder for what `tables` keeps between micro-batches: watermarks, DDL, types, held-back records.
 
-    Use one for each stream, beside its checkpoint, and remove both together. Spark reads and writes the folder as
-    Parquet, so any file system that Spark knows will do. A micro-batch that Spark repeats finds what it found before.
+    Use one for each stream, beside its checkpoint, and remove both together. The folder is Parquet on any file system
+    that Spark knows. A micro-batch that Spark repeats finds the same state.
 
     Args:
         path: the folder. It needs space for records with DDL, and for those that `consistency="resolved"` holds back.
-        partitions: how many topic partitions the stream reads. Records of `outputFormat=record` say it themselves;
-            those of Spark's Kafka source do not.
+        partitions: how many topic partitions the stream reads; needed only for records of Spark's Kafka source.
     """
 
     def __init__(self, path: str, *, partitions: int | None = None) -> None:
@@ -59,22 +57,22 @@ class SyncState:
         self._saved: Leftover | None = None
 
     def keep(self, release: Callable[[], object]) -> None:
-        """Release what the micro-batch before this one has persisted; this one is released with the next."""
+        """Release what the previous micro-batch persisted; this one is released with the next."""
         self._release()
         self._release = release
 
     def before(self, spark: SparkSession, batch_id: int) -> Leftover:
-        """Return what the micro-batch before this one has left.
+        """Return the state that the previous micro-batch left.
 
         Raises:
-            CheckpointError: the folder does not hold it.
+            CheckpointError: the folder does not have it.
         """
         if batch_id == 0:
             return Leftover(Progress(), to_records([]), None)
         folder = self._folder(batch_id - 1)
         saved_here = self._saved
         if saved_here is not None and saved_here.progress.batch_id == batch_id - 1 and saved_here.held is None:
-            return saved_here  # what this object has written need not be read back; held-back records must be there
+            return saved_here  # written by this object; only held-back records must be read
         saved = _read(spark, folder)
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
         if saved is None or len(rows) != 1:
@@ -84,14 +82,14 @@ class SyncState:
         except CheckpointError as error:
             raise self._lost(batch_id, str(error)) from None
         if progress.batch_id != batch_id - 1:
-            raise self._lost(batch_id, f"It holds what micro-batch {progress.batch_id} left")
+            raise self._lost(batch_id, f"It holds that of micro-batch {progress.batch_id}")
         ddl, held = _of_kind(saved, _DDL), _of_kind(saved, _HELD)
-        # A frame without rows would cost each table of this micro-batch tasks of its own.
+        # An empty frame would cost each table of this micro-batch tasks.
         is_any_held = bool(held.limit(1).count())
         return Leftover(progress, to_records(ddl.drop("timestamp", "headers").collect()), held if is_any_held else None)
 
     def save(self, spark: SparkSession, leftover: Leftover) -> None:
-        """Write what the next micro-batch must know. A repeated micro-batch writes the same again."""
+        """Write the state for the next micro-batch; a repeated micro-batch writes the same again."""
         progress, held = leftover.progress, leftover.held
         rows = spark.createDataFrame([(progress.as_json(),)], "text string").coalesce(1)
         saved = rows.withColumn("kind", sf.lit(_PROGRESS))
@@ -115,7 +113,7 @@ class SyncState:
 
     def _lost(self, batch_id: int, reason: str) -> CheckpointError:
         msg = (
-            f"The folder {self.path} of SyncState should hold what micro-batch {batch_id - 1} of this stream left. "
+            f"The folder {self.path} of SyncState should hold the state of micro-batch {batch_id - 1} of this stream. "
             f"{reason}. A checkpoint and its SyncState belong together: restore both, or start again with a new "
             "checkpoint, a new SyncState and new tables"
         )
@@ -127,23 +125,23 @@ def _of_kind(saved: DataFrame, kind: str) -> DataFrame:
 
 
 def _read(spark: SparkSession, folder: str) -> DataFrame | None:
-    """Return what a folder holds; None if there is none. Spark alone knows the file system."""
+    """Read a folder; None if it does not exist. Only Spark knows the file system."""
     try:
         return spark.read.schema(_SCHEMA).parquet(folder)
     except AnalysisException:
         return None
 
 
-# Asked right before each commit: whether this process may still write. A process that was stopped for a while, with its
-# machine or by a signal, goes on in the middle of what it did; another one may have taken over.
+# Called right before each commit: whether this process may still write. A process that was suspended, with its machine
+# or by a signal, continues where it was, although another one may have taken over.
 _question: ContextVar[Callable[[], object]] = ContextVar("permission", default=lambda: None)
 
 
 @contextmanager
 def asking(question: Callable[[], object]) -> Iterator[None]:
-    """Ask before each commit of this thread, and of those that `in_thread` lets run for it.
+    """Call `question` before each commit of this thread, and of threads that `in_thread` starts for it.
 
-    The question raises an error if this process may not write any more.
+    It raises an error if this process may no longer write.
     """
     token = _question.set(question)
     try:

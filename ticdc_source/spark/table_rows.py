@@ -1,7 +1,7 @@
-"""Rows of one table of TiDB as of a TSO, as whoever builds on the package chooses them: `snapshot=only` reads all.
+"""Chosen rows of one TiDB table as of a TSO, for packages built on this one; `snapshot=only` reads all rows.
 
-A frame has a task for each range that it is given. So a copy can read a table part by part, the rows that meet a
-condition, and what TiDB computes of them.
+A frame has a task for each range. So a table can be read part by part, by a condition, and with values that TiDB
+computes.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class TableRows:
 
     Attributes:
         options: those of `snapshot=only`.
-        columns: what is read of a row; all columns that TiCDC sends, if not fewer are chosen.
+        columns: the columns to read; by default all that TiCDC sends.
         key: the columns of the clustered key.
-        condition: TiDB's SQL that is true of the rows that are read; "" for all.
-        computed: more columns, by name: texts in TiDB's SQL.
+        condition: TiDB's SQL that selects the rows to read; "" for all.
+        computed: more columns, by name, as texts in TiDB's SQL.
     """
 
     options: Options
@@ -60,10 +60,10 @@ class TableRows:
 
     @classmethod
     def of(cls: type[_Rows], options: Mapping[str, str], name: TableName, tso: int) -> _Rows:  # noqa: PYI019 (Python 3.10)
-        """Ask TiDB what a table was.
+        """Look up a table's definition as of the TSO.
 
         Raises:
-            OptionError: an option is wrong, or there was no such table.
+            OptionError: an option is wrong, or the table did not exist.
             AccessRefusedError: TiDB refuses the login, or the user may not read the table.
             DataLossError: TiDB's garbage collection has passed the TSO.
         """
@@ -91,11 +91,11 @@ class TableRows:
 
     @property
     def schema(self) -> st.StructType:
-        """The schema of its frames: metadata columns, the columns, and what is computed."""
+        """The schema of its frames: metadata columns, columns and computed columns."""
         return to_spark(self._arrow)
 
     def session(self, *, answer_s: int | None = None) -> Session:
-        """Return a session of the moment; `answer_s` as for `Session`."""
+        """Return a session as of the TSO; `answer_s` as for `Session`."""
         session = Session(self.options) if answer_s is None else Session(self.options, answer_s=answer_s)
         session.as_of(self.tso, self.name)
         return session
@@ -105,19 +105,19 @@ class TableRows:
             return rows_about(session, self.name)
 
     def ranges(self, size: int, after: Texts | None = None, most: int | None = None) -> list[Cut]:
-        """Return ranges of so many rows each, in the order of the key; the last one's `after` is None.
+        """Return ranges of `size` rows, in the order of the key; the last one's `after` is None.
 
-        They are the same whenever they are asked for, because the past does not change.
+        They never differ, because the past does not change.
 
         Args:
-            after: the `after` of the range before; None to begin.
-            most: how many ranges to return at most; None for all.
+            after: the previous range's `after`; None to begin.
+            most: the most ranges to return; None for all.
         """
         with self.session() as session:
             return list(islice(cut_ranges(session, self.stored, size, bound_of(self.stored, after)), most))
 
     def frame(self, spark: SparkSession, ranges: Sequence[Cut] | None = None) -> DataFrame:
-        """Return the rows of ranges (by default all), a task for each, as a changelog frame."""
+        """Return the rows of ranges (by default all) as a changelog, with a task for each range."""
         if ranges is None:
             ranges = self.ranges(self.options.snapshot_rows_per_range)
         if not ranges:

@@ -1,4 +1,4 @@
-"""`tables`: one micro-batch of records → the typed changes of each of its tables, fetched from Kafka once."""
+"""`tables`: a micro-batch of records, fetched from Kafka once → the typed changes of each of its tables."""
 
 from __future__ import annotations
 
@@ -40,23 +40,22 @@ class Tables(dict[str, DataFrame]):
 
     If the micro-batch has only DDL for a table, its DataFrame is empty and has only the metadata columns.
 
-    As a context manager it releases the records of the micro-batch at the end. With a `SyncState` the next call of
-    `tables` does that too.
+    As a context manager, it releases the records of the micro-batch at the end. With a `SyncState`, so does the next
+    call of `tables`.
 
     Attributes:
         ddl: the DDL events of each table, oldest first: each once per stream with a `SyncState`, else once per
             micro-batch. DDL of a database is under `database shop`.
-        resolved_ts: every change of every selected table up to this commit-ts, itself included, has been read; tables
-            in `errors` and dropped records are not covered. None without a `SyncState`, and while a topic partition has
-            had no watermark.
+        resolved_ts: every change of every selected table up to and including this commit-ts has been read, except those
+            of tables in `errors` and dropped records. None without a `SyncState`, and while a topic partition has had
+            no watermark.
         protocol: the protocol of the records; None if the option is `auto`, and `on_table_error` is not `report` or all
             records are bad.
-        resolved_before: the `resolved_ts` of the micro-batch before this one.
+        resolved_before: the `resolved_ts` of the previous micro-batch.
         errors: why tables cannot be read, unless `on_table_error` is and was `fail`.
-        records: the records of the micro-batch, and those that were held back before it, as `outputFormat=record` has
-            them.
-        bad_record_error: why the first record cannot be read of which nobody can tell the table, unless that raises an
-            error. The `_event_types` of such a record have `corrupt`.
+        records: the records of the micro-batch, and those held back before it, as in `outputFormat=record`.
+        bad_record_error: the error of the first bad record of an unknown table, if it was not raised. The
+            `_event_types` of such records have `corrupt`.
     """
 
     def __init__(self) -> None:
@@ -74,12 +73,12 @@ class Tables(dict[str, DataFrame]):
     def tolerant(self, name: str, *, keys_alone: bool = False) -> DataFrame:
         """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`.
 
-        With `keys_alone`, a message with only the key is no bad record, as with `onHandleKeyOnly=null`.
+        With `keys_alone`, messages with only the key are not bad records, as with `onHandleKeyOnly=null`.
         """
         return self._tolerant(name, keys_alone)
 
     def close(self) -> None:
-        """Release the records of the micro-batch. The DataFrames read Kafka again from then on."""
+        """Release the records of the micro-batch; afterwards the DataFrames read Kafka again."""
         while self._persisted:
             self._persisted.pop().unpersist()
 
@@ -112,32 +111,30 @@ def tables(
 ) -> Tables:
     """Return the typed changes of each table in a micro-batch, including new tables.
 
-    Call it in `foreachBatch`, with the micro-batch of a stream with `outputFormat=record`, or of Spark's Kafka source.
-    The micro-batch is fetched once and persisted; one pass over it finds the tables, every column of each, and DDL.
+    Call it in `foreachBatch` with a micro-batch of a stream with `outputFormat=record`, or of Spark's Kafka source. The
+    micro-batch is fetched once and persisted; one pass over it finds tables, all their columns, and DDL.
 
     Args:
         frame: the records, as for `decode`.
-        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), the types that
-            values have shown, held-back records and skipped tables. Without it, each micro-batch stands alone.
+        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), types of
+            values, held-back records and skipped tables. Without it, each micro-batch stands alone.
         batch_id: the number of the micro-batch, which Spark passes to `foreachBatch`; required with `state`.
         consistency: `latest` returns all changes of the micro-batch. `resolved` returns only changes up to the resolved
-            ts and keeps the rest for a later micro-batch: after each micro-batch, the changes returned so far add up to
-            a state that TiDB was in, across all tables. It needs `state` and a feed with watermarks; records of Spark's
-            Kafka source also need `SyncState(…, partitions=n)`. The rows with which `snapshot=initial` begins are not
-            kept: such a state is reached with the last of them.
+            ts and keeps the rest for a later micro-batch, so that all changes returned so far are a state of TiDB
+            across all tables. It needs `state` and a feed with watermarks, and for Spark's Kafka source
+            `SyncState(…, partitions=n)`. Rows of `snapshot=initial` are not kept: together they are such a state.
         on_table_error: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
-            `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
-            names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
-            of Spark in that counts. `report` also reports in `Tables.errors` what is wrong with the schema of a table,
-            and leaves it to the caller what then happens: nothing is remembered, and what is wrong with values is an
-            error when Spark decodes them. It drops a record of which nobody can tell the table
-            (`Tables.bad_record_error`).
-        resume: skipped tables to read again, when what they missed was loaded by other means, each with the number of
-            the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
-        table_options: options of single tables beside those of all, such as
+            `Tables.errors`, with a warning the first time. With `state`, it stays out, even under `fail`, until
+            `resume` names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns,
+            and any error of Spark skips the table. `report` reports schema errors of tables in `Tables.errors` and
+            leaves the rest to the caller: it remembers nothing, errors in values are raised when Spark decodes them,
+            and bad records of unknown tables are dropped (`Tables.bad_record_error`).
+        resume: skipped tables to read again, once their missed changes were loaded by other means, each with the number
+            of the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
+        table_options: options of single tables, in addition to those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
-        known_ddl: DDL of tables that is known from elsewhere, by the table's name: it tells types and keys as DDL of
-            the topic does, and is not in `ddl` of the result. A table that the topic spells differently has this name.
+        known_ddl: DDL known from elsewhere, by table name. It tells types and keys like DDL of the topic, and is not in
+            `ddl` of the result. A table that the topic spells differently gets this name.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`. `protocol` is that of
             messages; rows of TiDB are recognized.
 
@@ -153,7 +150,7 @@ def tables(
     Raises:
         OptionError: an option is wrong.
         SchemaError: the frame is a stream or has no `value`.
-        DecodeError: a record cannot be read, so that its table is unknown.
+        DecodeError: a record cannot be read, so its table is unknown.
         TiCDCSourceError: a table cannot be read, and `on_table_error` is `fail`.
         CheckpointError: the folder of `state` does not belong to this stream.
     """
@@ -217,21 +214,19 @@ def replayed(
     known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
     **options: OptionValue,
 ) -> Tables:
-    """Return the changes of records that were kept while a table was set aside: those that `tables` has returned then.
+    """Return the changes of records kept while a table was set aside, as `tables` returned them at the time.
 
-    They are typed with what the state remembers, and the state stays as it is.
+    They are typed by the state, which does not change.
 
     Args:
-        kept: the records of consecutive micro-batches, as `Tables.records` has them, each once; `_held` says whether
-            the record was held back before the first of these micro-batches that has it.
+        kept: the records of consecutive micro-batches, as in `Tables.records`, each once; `_held` says whether the
+            record was held back before its first micro-batch here.
         state: the state of the stream.
-        batch_id: the number of the micro-batch that comes next.
-        resolved_before: the resolved ts before the first of them: of records that were held back, the changes up to it
-            were returned earlier.
+        batch_id: the number of the next micro-batch.
+        resolved_before: the resolved ts before the first of them: changes of held-back records up to it were returned
+            earlier.
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
-        table_options: as for `tables`.
-        known_ddl: as for `tables`.
-        options: as for `tables`.
+        table_options, known_ddl, options: as for `tables`.
     """
     parsed = _checked(kept, state, batch_id, "latest", "report", options)
     own = _own_options(options, table_options or {})
@@ -250,7 +245,7 @@ def replayed(
 
 
 def _ddl_before(ddl: pa.RecordBatch, records: DataFrame) -> pa.RecordBatch:
-    """Return the records with DDL that are not among records: DDL of those is new."""
+    """Return the records with DDL that are not in the micro-batch, whose DDL is new."""
     place = ("_topic", "_partition", "_offset")
     with_ddl = records.where(sf.array_contains("_event_types", "ddl")).select(*place).collect()
     again = {tuple(row) for row in with_ddl}
@@ -265,11 +260,11 @@ def _held_from(records: DataFrame, progress: Progress, consistency: str) -> int 
         warn(laggard)
     if consistency == "latest":
         return None
-    # Rows of TiDB, as of one moment, come before all messages.
+    # Rows of TiDB, as of one TSO, come before all messages.
     if not progress.watermarks and not records.where(f"_partition = {DEFINITION}").isEmpty():
         return None
     if progress.resolved_ts is None:
-        warn(f"consistency=resolved: {progress.without_watermark()}, so that all changes are held back")
+        warn(f"consistency=resolved: {progress.without_watermark()}, so all changes are held back")
         return 0
     return progress.resolved_ts + 1
 
@@ -306,8 +301,8 @@ def _checked(
         )
     if parsed.mode == "PERMISSIVE":
         raise OptionError(
-            "mode=PERMISSIVE is not supported by tables(): a record that cannot be read belongs to no table. Keep the "
-            "records themselves in a bronze table (outputFormat=record), and read them with FAILFAST or DROPMALFORMED"
+            "mode=PERMISSIVE is not supported by tables(): a bad record belongs to no table. Keep the records "
+            "themselves in a bronze table (outputFormat=record), and read them with FAILFAST or DROPMALFORMED"
         )
     return parsed
 
@@ -322,14 +317,14 @@ def _own_options(
 
 
 def _protocol_of(records: DataFrame, options: Options) -> str | None:
-    """Return the protocol of records; None if all are bad. A task with nothing but bad records could not tell it."""
+    """Return the protocol of records; None if all are bad. A task with only bad records could not detect it."""
     if options.protocol != "auto":
         return options.protocol
     undecoded, _ = records_of(records, options)
     found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
     if len(found) > 1:
         raise OptionError(
-            f"The topics hold more than one protocol: {', '.join(found)}. Copy them apart, each with a sync of its own"
+            f"The topics hold more than one protocol: {', '.join(found)}. Copy each with a sync of its own"
         )
     return next(iter(found), None)
 
@@ -337,7 +332,7 @@ def _protocol_of(records: DataFrame, options: Options) -> str | None:
 def _with_protocol(
     protocol: str | None, options: Options, own: Mapping[str, Options]
 ) -> tuple[Options, dict[str, Options]]:
-    """Return options with a protocol; if all records are bad, any decoder says so."""
+    """Set the protocol in options; if all records are bad, any decoder reports them."""
     protocol = protocol or next(iter(PROTOCOLS))
     return replace(options, protocol=protocol), {name: replace(each, protocol=protocol) for name, each in own.items()}
 
@@ -350,7 +345,7 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
 
 
 def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
-    """Return records of avro with the names that `tableDDL` has: the read of the records may not have had it."""
+    """Give records of avro the names in `tableDDL`, which the read of the records may have lacked."""
     parsed = frame_options(option_texts(options))
     renamed = originals_of_sanitized(parsed.table_ddl)
     if not renamed or _protocol_of(records, parsed) != "avro":
@@ -378,9 +373,9 @@ def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:
 
 
 def _planned_as_one(records: DataFrame) -> DataFrame:
-    """Tell Spark's planner that there is one partition, if so: it shuffles no rows then to group them by table or key.
+    """Tell Spark's planner if there is only one partition, so that it does not shuffle rows to group them.
 
-    A micro-batch with few records is one input partition, but the scan does not say it.
+    A micro-batch with few records is one input partition, which the scan does not report.
     """
     jframe: Any = getattr(records, "_jdf", None)  # Spark Connect has none
     if jframe is None or jframe.queryExecution().toRdd().getNumPartitions() != 1:
@@ -394,7 +389,7 @@ def _no_records() -> pa.RecordBatch:
 
 def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
     marks = (
-        # Records that were held back counted when they were new; one with 0 has its watermark in another record.
+        # Held-back records were counted when they were new; one with 0 has its watermark in another record.
         records.where(~sf.col("_held") & (sf.coalesce("_partitions", sf.lit(1)) > 0))
         .groupBy("_topic", "_partition")
         .agg(sf.max("_watermark_ts").alias("mark"), sf.max("_partitions").alias("partitions"))
@@ -415,11 +410,11 @@ class _MicroBatch:
     Attributes:
         records: rows of `outputFormat=record`, persisted, with `_held`.
         options: the options of `tables`.
-        own: the options of single tables, by their names in lower case.
+        own: the options of single tables, by lower-case name.
         before: the progress before it.
         held_from: the commit-ts from which changes are held back; None if none are.
         has_held: whether some of the records may have been held back before it.
-        known_ddl: DDL of tables that is known from elsewhere.
+        known_ddl: DDL known from elsewhere.
     """
 
     records: DataFrame
@@ -431,7 +426,7 @@ class _MicroBatch:
     known_ddl: Mapping[str, Sequence[DDLEvent]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Name the columns once, and not for each table: there may be hundreds."""
+        """Name the columns once, not for each of maybe hundreds of tables."""
         names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
         self.named, self.unknown = records_of(self.records, self.options, names)
 
@@ -443,7 +438,7 @@ class _MicroBatch:
         earlier_tables = [*told, *map(parse_table, [*self.known_ddl, *sorted(self.before.tables)])]
         records = surveyed(self.named.select(RECORD.names), self.options, self.held_from)
         reports = on_table_error == "report"
-        # Messages with only the key tell the key at least; decoding them is what fails.
+        # Messages with only the key at least tell the key; only their decoding fails.
         tolerant = replace(self.options, mode="DROPMALFORMED", on_handle_key_only="null")
         options = tolerant if reports else self.options
         content = find_tables(
@@ -484,7 +479,7 @@ class _MicroBatch:
     def _changes(
         self, name: TableName, content: FoundTables, *, tolerant: bool = False, keys_alone: bool = False
     ) -> DataFrame:
-        """Return the changes of a table: of a record that was held back, only those that were not returned before."""
+        """Return the changes of a table; of held-back records, only those not returned before."""
         records = self.named.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
@@ -497,7 +492,7 @@ class _MicroBatch:
             end = min(given, self.held_from) if isinstance(given, int) else self.held_from
             options = replace(options, ending_commit_ts=end)
         parts = [(records, options)]
-        # Also if nothing is held back now: `consistency` may have been `resolved` before.
+        # Even if nothing is held back now: `consistency` may have been `resolved` before.
         if self.held_from is not None or self.has_held:
             resolved = self.before.resolved_ts
             start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
@@ -530,6 +525,6 @@ def _failure(changes: DataFrame) -> TiCDCSourceError | None:
 
 def _report(result: Tables, name: TableName, error: TiCDCSourceError, on_table_error: str) -> None:
     if on_table_error == "fail":
-        raise type(error)(f"Table {name}: {error}. on_table_error='skip' leaves the table out, and reads the others")
+        raise type(error)(f"Table {name}: {error}. Set on_table_error='skip' to read only the other tables")
     warn(f"on_table_error='skip': table {name} is left out from now on: {error}")
     result.errors[str(name)] = error

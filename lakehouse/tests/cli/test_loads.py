@@ -16,7 +16,7 @@ ORDERS = TableName("shop", "orders")
     ({"rows": 3000, "of": 9000}, "shop.orders: loading, 3,000 of about 9,000 rows, 2 min 0 s left"),
     ({"rows": 8000, "of": 9000, "had": 7000}, "shop.orders: loading, 8,000 of about 9,000 rows, 1 min 0 s left"),
     ({"rows": 9000, "of": 9000, "complete": True}, "shop.orders: loaded, 9,000 rows in 1 min 0 s"),
-    ({"rows": 0, "of": 0, "failed": True}, "shop.orders: the load has failed"),
+    ({"rows": 0, "of": 0, "failed": True}, "shop.orders: the load failed"),
 ])  # fmt: skip
 def test_a_line_says_how_far_a_load_is(progress: dict[str, int], line: str) -> None:
     """It has the rows, and the time left by the speed of this run."""

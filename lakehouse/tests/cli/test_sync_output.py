@@ -90,7 +90,7 @@ def test_without_java_it_says_so_before_it_starts(
     done = ticdc_lakehouse(*command, str(file))
 
     assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
-    assert done.err.startswith("error: Spark needs Java, and JAVA_HOME is not set")
+    assert done.err.startswith("error: Spark needs Java, but JAVA_HOME is not set")
     assert "install Java 17 or newer" in done.err
 
 

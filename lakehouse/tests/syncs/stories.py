@@ -318,7 +318,7 @@ class Story:
             self._row("INSERT", {**dict.fromkeys(self.columns, "7"), "id": "10"})
         self.read(is_last=True)
         status = self.sync.status("a")
-        told = f"{query} of shop.a makes column {name} int, which was varchar("
+        told = f"{query} of shop.a changes column {name} from varchar("
         assert status.state == "set aside", status
         assert str(status.reason).startswith(told), status
         assert f" of {self.target} is string: only TiDB knows" in str(status.reason), status

@@ -49,7 +49,7 @@ Remote.__module__ = "pyspark.sql.connect.session"
 
 def test_a_sync_refuses_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one clear error, before a session is made or anything is read."""
-    with pytest.raises(OptionError, match="does not run over Spark Connect"):
+    with pytest.raises(OptionError, match="cannot run over Spark Connect"):
         sync(Remote(), CONFIG)  # type: ignore[arg-type]
     monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
     with pytest.raises(OptionError, match="without SPARK_REMOTE"):

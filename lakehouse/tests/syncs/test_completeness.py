@@ -223,7 +223,7 @@ def test_a_log_that_lacks_changes_is_refused(lake: Lake, tmp_path: Path) -> None
     sync.start()
     assert [sync.status(name).state for name in ("a", "b", "c")] == ["set aside", "following", "set aside"]
     assert "ends with micro-batch 0" in str(sync.status("a").reason)
-    assert "ends with micro-batch 0 now: it is an older version" in str(sync.status("c").reason)
+    assert "ends with micro-batch 0 now: it was restored to an older version" in str(sync.status("c").reason)
     assert (sync.ids("a"), sync.ids("a__log")) == ([1, 2], [1])
     sync.end()
     del lake.tables[target("a__log")]
@@ -241,7 +241,7 @@ def test_a_store_that_fails_in_the_first_micro_batch_sets_no_table_aside(
     for name in ("frame", "append"):
         monkeypatch.setattr(MemoryTarget, name, unreadable)
 
-    with pytest.raises(TargetError, match="affects all tables, so none is set aside"):
+    with pytest.raises(TargetError, match="affects every table, so the sync ends and sets no table aside"):
         sync.batch(0, insert("a", 1, 11), insert("b", 1, 11))
 
 

@@ -40,7 +40,7 @@ def test_a_history_ends_with_its_key(lake: Lake, tmp_path: Path, monkeypatch: py
     assert report.set_aside == {}
     alive = [row["nid"] for row in lake.tables[target("a")].rows if not row["_is_deleted"]]
     assert (alive, sync.status("a").state) == ([2], "following")
-    with pytest.warns(UserWarning, match=r"the_view is dropped\. The key of .* was id, and later nid"):
+    with pytest.warns(UserWarning, match=r"the_view is dropped\. The key of .* has changed from id to nid"):
         own._replace_history(*given)
     own._replace_history(*given)
     assert [text.partition(" AS ")[0] for text in statements] == [

@@ -24,11 +24,11 @@ def test_kept_records_that_are_lost_in_part(quick: SparkSession, tmp_path: Path)
     assert [part.last for part in kept.between(3, 9, begins=True)] == [5]
 
     shutil.rmtree(folder / "batch=3")
-    with pytest.raises(CheckpointError, match="lacks records of micro-batch 3, since which the table is set aside"):
+    with pytest.raises(CheckpointError, match="lacks the kept records of micro-batch 3, since which"):
         kept.between(3, 9, begins=True)
     assert [part.last for part in kept.between(4, 9)] == [5]  # the target has micro-batch 3
 
     kept.remove()
     assert not folder.exists()
-    with pytest.raises(CheckpointError, match="lacks records of micro-batch 3"):
+    with pytest.raises(CheckpointError, match="lacks the kept records of micro-batch 3"):
         kept.between(3, 9)

@@ -158,7 +158,7 @@ def test_a_load_that_another_writer_interrupts(
     ]
     assert isinstance(report[EVENTS], Loaded) == (other == "a stream")
     if other != "a stream":
-        assert f"Drop {LOG}, and load again" in str(report[EVENTS])
+        assert f"Drop {LOG}, and load the table again" in str(report[EVENTS])
         assert len(lake.tables[LOG].rows) == 4
 
 
@@ -174,7 +174,7 @@ def test_a_table_and_a_progress_that_fail_stop_nothing(lake: Lake, tidb: TiDB, l
         told.append(progress)
         raise BrokenPipeError("the pipe is closed")
 
-    with pytest.warns(UserWarning, match="was not told: the pipe is closed"):
+    with pytest.warns(UserWarning, match="on_load failed for .*: the pipe is closed"):
         report = load(gone, ORDERS, on_progress=broken)
 
     assert isinstance(report[gone], OptionError)

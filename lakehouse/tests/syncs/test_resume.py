@@ -137,8 +137,8 @@ def test_a_table_waits_for_ddl_that_comes_later(lake: Lake, tmp_path: Path) -> N
     new = canal("INSERT", [{"id": "2", "v": "5"}], None, {"id": "int", "v": "int"}, database="shop", table="k",
                 pkNames=["id"], _tidb={"commitTs": 30})  # fmt: skip
     waits = sync.batch(1, new, insert("other", 1, 31))
-    assert "column v is string there and int in the changes" in waits.set_aside["shop.k"]
-    assert waits.set_aside["shop.k"].endswith("the table goes on by itself")
+    assert "column v is string in the target and int in the changes" in waits.set_aside["shop.k"]
+    assert waits.set_aside["shop.k"].endswith("the sync resumes the table by itself")
     sync.batch(2, insert("other", 2, 32), ddl("other", "ALTER TABLE other ADD c int", 33, "ALTER"))
     assert isinstance(phase := sync.status("k").phase, SetAside)
     assert phase.ends_by == "ddl"

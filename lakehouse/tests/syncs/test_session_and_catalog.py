@@ -132,7 +132,7 @@ def test_a_pattern_of_jars_becomes_a_list(monkeypatch: pytest.MonkeyPatch, tmp_p
     session_of(config_of(monkeypatch, **{"spark.jars": f"s3://lake/*.jar,{tmp_path}/*.jar,x.jar"}))
 
     assert builder["spark.jars"] == f"s3://lake/*.jar,{tmp_path}/a.jar,{tmp_path}/b.jar,x.jar"
-    with pytest.raises(OptionError, match=r"\[spark\] spark\.jars: no file is named .*/\*\.zip"):
+    with pytest.raises(OptionError, match=r"\[spark\] spark\.jars: no file matches .*/\*\.zip"):
         session_of(config_of(monkeypatch, **{"spark.jars": f"{tmp_path}/*.zip"}))
 
 

@@ -104,7 +104,7 @@ def test_what_a_round_does(rounds: mock.Mock) -> None:
 def test_a_failure_harms_no_copy(rounds: mock.Mock) -> None:
     """A table whose round fails goes on, with a warning, and is due again after `every`."""
     rounds.side_effect = TargetError("no permission")
-    with pytest.warns(UserWarning, match="lake.s.t could not be maintained: no permission"):
+    with pytest.warns(UserWarning, match="Cannot maintain lake.s.t: no permission"):
         changed = Upkeep(mock.Mock(), config(every="6h")).after_batch({"s.t": status("s.t", 7)})
     assert (changed["s.t"].state, changed["s.t"].maintained_ms) == ("following", NOW)
 

@@ -121,7 +121,7 @@ class MaintenanceScenario:
         found = [row["data_type"] if row["col_name"].startswith("Part ") else row["col_name"] for row in names]
         self.equal([one.replace("`", "") for one in found], [one.replace("`", "") for one in wanted])
         other: dict[str, Any] = {"partition_by": ["id"]}
-        self.refused(TargetError, "was created for the layout",
+        self.refused(TargetError, "was created with the layout",
                      lambda: self._merge(target, rows, 2, columns=COLUMNS, **other))  # fmt: skip
         late = self.name("laid_out_late")
         self._merge(late, [], 0, columns="", ddl=True, **layout)

@@ -32,7 +32,7 @@ from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.sessions import origin
-from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Merged, NewColumn, Target, Upsert
+from ticdc_lakehouse.targets.target import KNOWN_BATCHES, CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.change_order import SEQUENCE
@@ -124,7 +124,7 @@ class Scenario:
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
         self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
-        remembered, version = REMEMBERED.batches.pop((origin(self.spark), target, "me"))
+        remembered, version = KNOWN_BATCHES.pop((origin(self.spark), target, "me"))
         equal((remembered.batch_id, bool(version)), (4, True))
 
     def a_log_whose_micro_batches_come_again(self) -> None:
@@ -157,7 +157,7 @@ class Scenario:
         self._restore(target, version)
         new = [("insert", 3, 3, 3, "x")]
         self._refused(target, new, "it was restored to an older version", app_id="me", batch_id=3)
-        self._refused(target, new, "has had micro-batch 2", app_id="me", batch_id=3, after_batch=2)
+        self._refused(target, new, "had micro-batch 2", app_id="me", batch_id=3, after_batch=2)
         self._merge(target, lost, app_id="me", batch_id=2)
         self._merge(target, new, app_id="me", batch_id=3, after_batch=2)
         equal(self._rows(target), [(1, "x"), (2, "x"), (3, "x")])
@@ -193,7 +193,7 @@ class Scenario:
             self._refused(
                 target,
                 scaled,
-                "decimal(14,2) there and decimal(10,4)",
+                "decimal(14,2) in the target and decimal(10,4)",
                 "id bigint, n bigint, f double, d decimal(10,4)",
             )
         self._refused(

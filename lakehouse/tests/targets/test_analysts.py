@@ -129,7 +129,7 @@ def test_text_of_a_time_has_the_digits_of_its_type(lake: Lake) -> None:
     later: list[Change] = [("insert", THIRD, 3, part)]
 
     wider = ddl("ALTER TABLE t MODIFY t TIME(3)", SECOND)
-    with pytest.raises(TargetError, match=r"makes column t time\(3\), which was time\(0\)"):
+    with pytest.raises(TargetError, match=r"changes column t from time\(0\) to time\(3\)"):
         writer.merge(1, later, clock("(3)"), ddl=[wider])
     append_log(frame_of(lake.spark, later, clock("(3)")), LOG, app_id="me", batch_id=1, ddl=[wider])
 

@@ -45,7 +45,7 @@ def test_what_an_engine_lacks(layout: DataLayout, engine: str, error: str) -> No
     """What an engine cannot do is refused before anything is written."""
     with pytest.raises(OptionError, match=re.escape(error)):
         ENGINES[engine].check_layout(layout, "lake.t")
-    with pytest.raises(TargetError, match="names the column nope"):
+    with pytest.raises(TargetError, match="its layout has the column nope"):
         DataLayout(("bucket(4, nope)",)).in_sql(TARGET, COLUMNS)
 
 
@@ -57,14 +57,14 @@ def test_a_layout_is_chosen_once(lake: Lake) -> None:
     assert lake.layouts[TARGET] == " PARTITIONED BY (`v`)"
     writer.merge(2, [("insert", 11, 2, "b")], partition_by=["v"])
     writer.merge(3, [("insert", 12, 3, "c")])
-    with pytest.raises(TargetError, match="was created for the layout"):
+    with pytest.raises(TargetError, match="was created with the layout"):
         writer.merge(4, [("insert", 13, 4, "d")], partition_by=["id"])
     assert lake.rows(TARGET) == [(1, "a"), (2, "b"), (3, "c")]
 
     log = f"{TARGET}__log"
     append_log(frame_of(lake.spark, [("insert", 10, 1, "a")]), log, format="delta", cluster_by=["id"])
     assert lake.layouts[log] == " CLUSTER BY (`id`)"
-    with pytest.raises(TargetError, match="was created for the layout"):
+    with pytest.raises(TargetError, match="was created with the layout"):
         append_log(frame_of(lake.spark, [("insert", 11, 2, "b")]), log, partition_by=["id"])
 
 

@@ -199,7 +199,7 @@ def test_a_partition_cannot_be_removed(action: str) -> None:
 
     with pytest.raises(SchemaError, match=rf"{action}.*db\.t.*lake\.t.*'ticdc.handled_ddl_ts' = '10'"):
         after(event)
-    with pytest.warns(UserWarning, match=rf"{action} of db\.t removes rows without events; lake\.t is not changed"):
+    with pytest.warns(UserWarning, match=rf"{action} of db\.t removes rows without events; lake\.t stays as it is"):
         assert after(event, policy=DestructiveDDL.WARN) == DDLState()
     assert after(event, state=DDLState(handled_ts=10)) == DDLState(handled_ts=10)
 
@@ -237,7 +237,7 @@ def test_a_renamed_table() -> None:
     """A target that does not exist begins with rows of the old name's target; one that exists was renamed."""
     event = ddl(10, "RENAME TABLE db.old TO db.t")
 
-    with pytest.raises(SchemaError, match=r"rows of db\.t are in the target of db\.old.*Rename that one to lake\.t"):
+    with pytest.raises(SchemaError, match=r"rows of db\.t are in .* of db\.old.*Rename .* of db\.old to lake\.t"):
         after(event, state=None)
     with pytest.warns(UserWarning, match=r"lake\.t begins with the rows that change"):
         after(event, state=None, policy=DestructiveDDL.WARN)
@@ -249,10 +249,10 @@ def test_a_column_whose_values_tidb_converts() -> None:
     columns = {"c": spark.DecimalType(10, 2), "v": spark.StringType()}
     event = ddl(10, "ALTER TABLE t MODIFY COLUMN c decimal(10,1)")
 
-    with pytest.warns(UserWarning, match=r"makes column c decimal\(10,1\), which was decimal\(10,2\).*lake\.t keep"):
+    with pytest.warns(UserWarning, match=r"changes column c from decimal\(10,2\) to decimal\(10,1\).*lake\.t keep"):
         assert after(event, state=state, columns=columns) == state.typed({"c": "decimal(10,1)"})
     for query in ("CHANGE v w tinytext", "RENAME COLUMN v TO w, MODIFY w tinytext"):
-        with pytest.raises(SchemaError, match=r"column w tinytext.*varchar\(100\).*on_doubtful_ddl='warn'"):
+        with pytest.raises(SchemaError, match=r"column w from varchar\(100\) to tinytext.*on_doubtful_ddl='warn'"):
             after(ddl(10, f"ALTER TABLE t {query}"), state=state, columns=columns, doubts=doubts_of("fail"))
     fail = doubts_of("fail")
     assert after(event, state=replace(state, handled_ts=10), columns=columns, doubts=fail).handled_ts == 10
@@ -270,7 +270,7 @@ def test_ddl_that_comes_again_is_looked_at_once() -> None:
     later = replace(DDLState.of_properties(state.as_properties()), types=(("v", "varchar(2)"),))
 
     assert after(narrow, wide, state=later, columns=columns, doubts=doubts_of("fail")) == later
-    with pytest.raises(SchemaError, match="makes column v varchar"):
+    with pytest.raises(SchemaError, match="changes column v from"):
         after(narrow, state=replace(later, altered=()), columns=columns, doubts=doubts_of("fail"))
 
 
@@ -308,7 +308,7 @@ def test_ddl_that_only_places_order_comes_again() -> None:
     assert after(again[0], state=state, columns=columns, doubts=fail) == state
     assert after(*again, state=state, columns=columns, doubts=fail).type_of("v") == "varchar(2)"
     back = replace(first, commit_ts=3 << 18, place=(0, 9))
-    with pytest.raises(SchemaError, match="makes column v varchar"):
+    with pytest.raises(SchemaError, match="changes column v from"):
         after(back, state=state, columns=columns, doubts=fail)
 
 

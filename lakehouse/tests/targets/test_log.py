@@ -69,7 +69,7 @@ def test_a_key_that_is_called_otherwise_needs_a_decision(lake: Lake) -> None:
     assert scd2_view(lake.spark, LOG).count() == 2
     append_log(keyed([("insert", 20, 3, "c")], "number int, v string"), LOG, app_id="me", batch_id=2)
 
-    with pytest.raises(SchemaError, match=r"was id, and later number"):
+    with pytest.raises(SchemaError, match="has changed from id to number"):
         scd2_view(lake.spark, LOG)
     assert scd2_view(lake.spark, LOG, keys=["v"]).count() == 3
 
@@ -123,15 +123,15 @@ def test_a_precision_that_nothing_states_widens_no_log(lake: Lake) -> None:
 def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:
     """Nothing is written if a type does not fit, the log is older, a name is taken, or the table is no log."""
     assert append(lake, 0, [], "").missing
-    with pytest.raises(TargetError, match="as the log's own is called"):
+    with pytest.raises(TargetError, match="which is also a column that the log adds"):
         append(lake, 0, [("insert", 10, 1, "x")], "id int, _change string")
     assert not lake.writes
     append(lake, 5, [("insert", 10, 1, "a")])
     writes = list(lake.writes)
 
-    with pytest.raises(TargetError, match="column id is int there and string"):
+    with pytest.raises(TargetError, match="column id is int in the log and string"):
         append(lake, 6, [("insert", 11, "x", "a")], "id string, v string")
-    with pytest.raises(TargetError, match="has had micro-batch 6"):
+    with pytest.raises(TargetError, match="had micro-batch 6"):
         append(lake, 7, [("insert", 11, 2, "b")], after_batch=6)
     del lake.tables[LOG].properties["ticdc.log"]
     with pytest.raises(TargetError, match="not a log that append_log created"):

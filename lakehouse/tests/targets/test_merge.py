@@ -212,7 +212,7 @@ def test_columns_come_and_widen_and_stay(lake: Lake) -> None:
     assert (report.added, report.widened) == (("a b",), ("n",))
     assert lake.rows(TARGET) == [(1, 2**40, Decimal("1.50")), (2, 3, None)]
     before = list(lake.writes)
-    with pytest.raises(TargetError, match=r"column n is bigint there and string.*schemaHints=\"n bigint\""):
+    with pytest.raises(TargetError, match=r"column n is bigint in the target and string.*schemaHints=\"n bigint\""):
         writer.merge(3, [("insert", 13, 3, "x")], "id int, n string")
     assert lake.writes == before
 
@@ -229,9 +229,9 @@ def test_field_metadata_tells_the_table_and_its_key(lake: Lake) -> None:
     assert first == MergeReport(target=TARGET, created=True, images=2, rows=2, content=first.content)
     assert first.content is not None
     assert {"_cdc_sequence", "_cdc_is_deleted"} < set(lake.tables[TARGET].schema.names)
-    with pytest.raises(TargetError, match=r"it belongs to shop\.t"):
+    with pytest.raises(TargetError, match=r"the target of shop\.t"):
         merge_into(frame_of(lake.spark, HISTORY[:1], columns("u")), TARGET)
-    with pytest.raises(TargetError, match="its keys are id, and those of the changes are v"):
+    with pytest.raises(TargetError, match="the key of the target is id, and that of the changes is v"):
         merge_into(frame_of(lake.spark, HISTORY[:1], "id int, v string"), TARGET, keys=["v"])
     with pytest.raises(TargetError, match="created with deletes='soft'"):
         merge_into(frame_of(lake.spark, HISTORY[:1], columns("T")), TARGET, deletes="hard")
@@ -242,7 +242,7 @@ def test_field_metadata_tells_the_table_and_its_key(lake: Lake) -> None:
     ({"on_destructive_ddl": "skip"}, OptionError, "it must be one of 'apply', 'fail', 'warn', 'ignore'"),
     ({"keys": None}, SchemaError, "no column is marked as a key"),
     ({"keys": ["nothing"]}, SchemaError, "the changes lack the key column nothing"),
-    ({"column_prefix": "v_", "columns": "id int, v_sequence string"}, TargetError, "as merge_into's own is called"),
+    ({"column_prefix": "v_", "columns": "id int, v_sequence string"}, TargetError, "a column that merge_into adds"),
 ])  # fmt: skip
 def test_what_is_refused(lake: Lake, given: dict[str, Any], error: type[Exception], text: str) -> None:
     """Arguments and frames that cannot be merged are refused before anything is written."""
@@ -275,7 +275,7 @@ def test_columns_of_different_types_that_exchange_their_names_are_exchanged_by_h
     writer.merge(0, [("insert", 10, 1, 1, "a")], before)
     swap = [ddl("ALTER TABLE t RENAME COLUMN m TO n, RENAME COLUMN n TO m", 30)]
 
-    text = r"gave column \w the name \w, .*SET TBLPROPERTIES \('ticdc.handled_ddl_ts' = '30'\)"
+    text = r"renamed column \w to \w, .*SET TBLPROPERTIES \('ticdc.handled_ddl_ts' = '30'\)"
     for changes, columns in (([], before), ([("insert", 31, 2, "b", 2)], after), ([("insert", 20, 3, 3, "c")], before)):
         with pytest.raises(TargetError, match=text):
             writer.merge(1, changes, columns, ddl=swap)

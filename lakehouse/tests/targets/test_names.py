@@ -119,5 +119,5 @@ def test_two_names_that_become_one_are_refused() -> None:
 
     assert [str(table) for table in refused] == ["shop.Orders", "shop.é", "Shop.items", "database shop"]
     assert "shop.Orders has the same target as shop.orders, lake.shop.orders" in str(refused[tables[1]])
-    assert "without a name" in str(refused[tables[-1]])
+    assert "needs a name" in str(refused[tables[-1]])
     assert ICEBERG.refused(reversed(tables[:2])).keys() == {tables[0]}

@@ -65,7 +65,7 @@ def test_what_a_restore_undoes_is_not_held(
 ])  # fmt: skip
 def test_a_name_that_sql_or_hadoop_reads_otherwise_is_refused(name: str) -> None:
     """What is no name, leads out of the warehouse, or is a relative path is an error before anything else."""
-    with pytest.raises(TargetError, match=r"The target .*(not a name as SQL has it|relative path|warehouse)"):
+    with pytest.raises(TargetError, match=r"The target .*(not a name in SQL|relative path|warehouse)"):
         check_name(name)
 
 
@@ -145,7 +145,7 @@ def test_a_name_that_is_no_target_is_refused(spark: SparkSession) -> None:
         existing_target(spark, "a_view")
     with pytest.raises(TargetError, match=f"format='orc': it must be one of {', '.join(opening.ENGINES)}"):
         open_target(spark, "t_1", "orc")
-    with pytest.raises(TargetError, match="give format='delta' or format='iceberg'"):
+    with pytest.raises(TargetError, match="Give format='delta' or format='iceberg'"):
         open_target(spark, "t_1")
     assert isinstance(open_target(spark, "t_1", "iceberg"), IcebergTarget)
     assert existing_target(spark, "t_1") is None
@@ -192,7 +192,7 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
 def test_a_process_does_not_remember_ever_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs that run one after another have a session each, and what is known belongs to a session and a table."""
     monkeypatch.setattr(target_module, "_MOST_REMEMBERED", 2)
-    engines = target_module._Remembered().engines
+    engines = target_module._Memory[str]()
     for session in ("1", "2", "2", "3"):
         engines[session, "lake", "t"] = "delta"
 

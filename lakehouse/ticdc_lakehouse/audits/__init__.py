@@ -1,1 +1,1 @@
-"""Audits compare a target with its table in TiDB as of one TSO, and repair it; imports pyspark."""
+"""Audits compare a target with its table in TiDB as of one TSO, and repair the target."""

@@ -1,7 +1,6 @@
 """The canonical text of a value, in TiDB's SQL and in Spark's: different values have different texts.
 
-lakehouse/docs/audit.md describes the texts. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the
-time zone UTC and ANSI mode.
+TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and ANSI mode.
 """
 
 from __future__ import annotations
@@ -77,9 +76,9 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
 
 
 def compared_column(column: Column, stored: str, type_: spark.DataType, *, is_key: bool = False) -> ComparedColumn:
-    """Return how a column of TiDB is compared with the target's column of the name `stored`.
+    """Return how a column of TiDB is compared with the target's column `stored`.
 
-    TiDB's text of a part of the key must not need to be rewritten.
+    The text of a key column must need no rewriting (`ComparedColumn.rewritten`).
     """
     name, mine = quoted_name(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
@@ -142,9 +141,9 @@ def _number(column: Column, stored: str, type_: spark.DataType) -> ComparedColum
 
 
 def _binary_fraction(column: Column, stored: str, text: str, type_: spark.DataType) -> ComparedColumn:
-    """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
+    """Return how a FLOAT or a DOUBLE is compared: by its text in Java, with a hash of its exponent and 53 bits.
 
-    Their texts differ: Java may write more digits than are needed.
+    The hash cannot be one of texts, as Java may write more digits than TiDB.
     """
     # A double of a FLOAT column may have the digits of its text, or those of its single.
     single = mysql_type(column).name == "float" or isinstance(type_, spark.FloatType)
@@ -169,18 +168,16 @@ def _digits(stored: str, type_: spark.DataType) -> str:
     if isinstance(type_, spark.BooleanType):
         return f"CASE {stored} WHEN true THEN '1' WHEN false THEN '0' END"
     text = f"CAST({stored} AS STRING)"
-    if isinstance(type_, spark.DecimalType) and not type_.scale:
-        return text
-    if isinstance(type_, (spark.DecimalType, spark.StringType)):
-        trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
-        return trimmed if isinstance(type_, spark.DecimalType) else f"IF(contains({text}, '.'), {trimmed}, {text})"
-    return text
+    trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if isinstance(type_, spark.DecimalType):
+        return trimmed if type_.scale else text
+    return f"IF(contains({text}, '.'), {trimmed}, {text})" if isinstance(type_, spark.StringType) else text
 
 
 def _moment(mysql: ColumnType, name: str, type_: spark.DataType, *, is_key: bool) -> tuple[str, str]:
     """Return TiDB's SQL for the text of a moment, and Spark's that turns invalid dates into NULL.
 
-    Finding 30 February in TiDB would cost more than everything else, so only Spark does, but for keys.
+    Finding 30 February in TiDB would cost more than everything else, so TiDB does it for keys only.
     """
     text = f"CAST({name} AS CHAR)"
     if mysql.length:
@@ -211,10 +208,8 @@ def _without_minus_zero(vector: str) -> str:
 
 def _plain_number(text: str) -> str:
     """Return Spark's SQL for a number as text without an exponent: Java writes 1.5E10, and 2.0 for 2."""
-    sign, digits = (
-        f"IF(startswith({text}, '-'), '-', '')",
-        f"replace(replace(split_part({text}, 'E', 1), '.', ''), '-', '')",
-    )
+    sign = f"IF(startswith({text}, '-'), '-', '')"
+    digits = f"replace(replace(split_part({text}, 'E', 1), '.', ''), '-', '')"
     digits = f"IF(endswith(split_part({text}, 'E', 1), '.0'), left({digits}, length({digits}) - 1), {digits})"
     exponent = f"CAST(split_part({text}, 'E', 2) AS INT)"
     small = f"'0.' || repeat('0', -{exponent} - 1) || {digits}"

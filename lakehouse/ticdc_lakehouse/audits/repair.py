@@ -1,8 +1,8 @@
-"""Changes that give rows TiDB's values as of a TSO: rows that an audit finds different, and those of keys alone.
+"""Changes that set rows to TiDB's values as of a TSO: rows that an audit finds different, or rows of key-only messages.
 
-The rows have the `_sequence` of the TSO, so a later change still wins, and an earlier one still loses. Of messages with
-only the key (TiCDC's `handle-key-only`), the TSO is the newest commit-ts of the micro-batch: the target is then the
-table up to its resolved ts, as without such messages.
+Their `_sequence` is that of the TSO, so later changes win over them, and earlier ones lose. For messages with only the
+key (TiCDC's `handle-key-only`), the TSO is the newest commit-ts of the micro-batch, so that the target is the table up
+to its resolved ts, as without such messages.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def repairing_changes(
     rows: DataFrame,
     index: int,
 ) -> DataFrame:
-    """Return the changelog frame that repairs a target with `rows`, of which those in `differing` differ.
+    """Return the changelog frame that repairs a target, given its `rows` and those of them that differ.
 
-    `index` is the last part of the `_sequence` of the repair: larger than that of an earlier one at the same TSO.
+    `index` is the last part of the repair's `_sequence`: larger than that of earlier repairs at the same TSO.
     """
     theirs = differing.where(F.col(KIND) != EXTRA).select(KEY)
     texts = {KEY: row_text_in_tidb(comparison.keys)}
@@ -60,7 +60,7 @@ def repairing_changes(
 
 
 def as_stored(changes: DataFrame, columns: Sequence[Column], types: Mapping[str, DataType]) -> DataFrame:
-    """Return changes with the types of a target, which `schemaHints` may have made other ones."""
+    """Return changes with the types of a target, which `schemaHints` may have changed."""
     wanted = {name.lower(): type_ for name, type_ in types.items()}
     cast = {}
     for column in columns:
@@ -79,10 +79,10 @@ MOST_KEYS = 10_000  # of one micro-batch; with more, the whole table is read
 def rows_of_keys(
     key_only: DataFrame, target: Target, tidb: TiDBConfig, table: str, at: int, *, prefix: str, zero_date: str
 ) -> DataFrame | None:
-    """Return what TiDB has of some keys as of a TSO, as a changelog frame: an insert or a delete for each key.
+    """Read the rows of some keys from TiDB as of a TSO, as a changelog frame: an insert or a delete for each key.
 
-    None if the whole table must be read instead: there are more than `MOST_KEYS` keys, a key is NULL, of a type that
-    SQL has no exact literal for, or not a key in TiDB; or TiDB no longer has that moment.
+    None if the whole table must be read instead: there are more than `MOST_KEYS` keys; a key is NULL, has a type
+    without exact literals in SQL, or is no key in TiDB; or TiDB no longer has the rows of the TSO.
     """
     names: list[str] = loads(target.properties()[KEYS])
     spelt = {name.lower(): name for name in key_only.columns}
@@ -113,12 +113,12 @@ def rows_of_keys(
 
 
 def _has_literals(column: Column) -> bool:
-    """Whether SQL has a literal for each value of a column that is equal to it, and to no other."""
+    """Whether each value of a column has an SQL literal that equals this value and no other."""
     return mysql_type(column).family in ("number", "text", "binary") or mysql_type(column).name == "date"
 
 
 def keys_condition(columns: Sequence[Column], keys: Iterable[Sequence[KeyValue]]) -> str:
-    """Return the condition, as TiDB's SQL, of the rows that have one of some keys."""
+    """Return TiDB's SQL for the condition that a row has one of these keys."""
     names = ", ".join(quoted_name(column.name) for column in columns)
     values = (
         ", ".join(_literal(mysql_type(column), value) for column, value in zip(columns, key, strict=True))
@@ -128,7 +128,7 @@ def keys_condition(columns: Sequence[Column], keys: Iterable[Sequence[KeyValue]]
 
 
 def _literal(type_: ColumnType, value: KeyValue) -> str:
-    """Return a value of a key as SQL writes it, whatever `sql_mode` says of backslashes."""
+    """Return the SQL literal of a key's value; it has no backslashes, whose meaning depends on `sql_mode`."""
     match value:
         case str() if type_.family == "number":  # a DECIMAL of more digits than Spark has
             return str(Decimal(value))

@@ -1,8 +1,8 @@
 """Both sides of an audit: checksums of all rows and of buckets of them, in TiDB and in Spark; and the rows that differ.
 
-A checksum is a number of rows and the sum of their hashes, so rows that are swapped, doubled or missing change it, and
-two changes do not cancel as they can in XOR. A row belongs to a bucket by the CRC-32 of its key. Equal buckets move no
-rows, and of the others the rows are compared cell by cell.
+A checksum is the number of rows and the sum of their hashes, so swapped, doubled or missing rows change it, and two
+changes do not cancel as they could in XOR. The CRC-32 of its key puts a row into a bucket. Rows are read from TiDB for
+buckets that differ only, and compared cell by cell.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class TiDBSide:
-    """Rows of TiDB."""
+    """The side of TiDB: the table as of the TSO."""
 
     snapshot: SnapshotTable
     comparison: Comparison
@@ -94,7 +94,7 @@ class TiDBSide:
         return tuple(column for column, count in zip(columns, row, strict=True) if int(count or 0))
 
     def condition(self, buckets: Collection[int]) -> str:
-        """Return TiDB's SQL that is true of the rows of buckets; "" if these are all."""
+        """Return TiDB's SQL for the condition that a row is in these buckets; "" if they are all buckets."""
         if len(buckets) == self.comparison.buckets:
             return ""
         return f"{self._bucket()} IN ({', '.join(map(str, sorted(buckets))) or 'NULL'})"
@@ -105,7 +105,7 @@ class TiDBSide:
 
 @dataclass(frozen=True, slots=True)
 class SparkSide:
-    """Rows of Spark."""
+    """The side of Spark: the rows of the target as of the TSO."""
 
     frame: DataFrame
     comparison: Comparison
@@ -172,7 +172,7 @@ class Differences:
 def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, newer: DataFrame) -> Differences:
     """Compare the rows of buckets, as TiDB and the target have them.
 
-    `newer` has the texts of keys, in a column `KEY`, that changed since, and of which the target no longer has the row.
+    `newer` has the keys, as texts in the column `KEY`, that changed after the TSO: the target no longer has their rows.
     """
     names = comparison.names
     rewritten = [
@@ -192,7 +192,7 @@ def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, 
     changed = reduce(lambda one, other: one | other, differs)
     frame = both.where(F.col("_s").isNull() | F.col("_t").isNull() | changed).withColumn(KIND, kind)
     of_newer = frame.join(newer.withColumn("_newer", F.lit(1)), KEY, "left")
-    frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull())  # it no longer has what such a row was
+    frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull())  # the target has only the newer row
     frame = computed(frame.drop("_s", "_t", "_newer"))
     counts = {row[KIND]: row["count"] for row in frame.groupBy(KIND).count().collect()}
     columns: dict[str, int] = {}

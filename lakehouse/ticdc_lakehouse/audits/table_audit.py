@@ -54,23 +54,23 @@ class TableAudit:
     table: str  # the table in TiDB; "" if the target does not say it
     target: str
     state: Literal["equal", "different", "unknown"]
-    reason: str | None = None  # why it could not tell
+    reason: str | None = None  # why the state is unknown, or the repair failed
     at: int | None = None  # the TSO at which both sides were compared
     version: int | None = None  # the version of the target: Delta's, or Iceberg's snapshot id
     rows: int = 0  # how many rows TiDB has
     target_rows: int = 0  # how many rows the target has, without those that changed after `at`
     cells: int = 0  # how many values were compared: rows times columns
     buckets: int = 0  # how many buckets of rows were compared; 0 if all rows together have the same checksum
-    differing_buckets: int = 0  # how many of them have not the same rows on both sides
-    rows_read: int = 0  # how many rows TiDB sent to tell what differs
-    newer: int = 0  # how many rows changed after `at`: they are left out
+    differing_buckets: int = 0  # how many of them differ
+    rows_read: int = 0  # how many rows were read from TiDB
+    newer: int = 0  # how many rows changed after `at`, and are not compared
     missing: int = 0  # how many rows the target lacks
-    extra: int = 0  # how many rows it has that TiDB has not
-    changed: int = 0  # how many rows have other values
-    columns: Mapping[str, int] = field(default_factory=dict)  # how many values differ in each column that has such
-    missing_columns: tuple[str, ...] = ()  # the columns of TiDB that have values, and that the target lacks
+    extra: int = 0  # how many rows the target has, and TiDB does not
+    changed: int = 0  # how many rows have other values than in TiDB
+    columns: Mapping[str, int] = field(default_factory=dict)  # by column, how many values differ
+    missing_columns: tuple[str, ...] = ()  # columns with values in TiDB that the target lacks
     differences: tuple[Difference, ...] = ()  # a sample of the rows that differ
-    repaired: int = 0  # how many were repaired; the numbers are those from before the repair
+    repaired: int = 0  # how many rows were repaired; the other numbers are from before the repair
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, object]:
@@ -79,18 +79,18 @@ class TableAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit found."""
+    """The result of an audit."""
 
-    tables: tuple[TableAudit, ...]  # what it found of each table
+    tables: tuple[TableAudit, ...]  # one for each table
 
     @property
     def equal(self) -> bool:
-        """Whether every table is equal."""
+        """Whether every table equals its table in TiDB."""
         return all(each.state == "equal" for each in self.tables)
 
     @property
     def exit_code(self) -> int:
-        """0 if all tables are equal, 1 if one is different, 2 if it could not be told of one and none is different."""
+        """0 if all tables are equal, 1 if any is different; 2 if none is, and some could not be compared."""
         states = {each.state for each in self.tables}
         return DIFFERENT if "different" in states else UNKNOWN if "unknown" in states else EQUAL
 
@@ -108,22 +108,23 @@ def audit(
 ) -> AuditReport:
     """Compare a target of `merge_into` with its table in TiDB, at one TSO.
 
-    TiDB computes a number of rows and a checksum for each of 4,096 buckets of keys, and Spark does the same. Rows are
-    read from TiDB only if their bucket differs.
+    TiDB and Spark each compute row counts and checksums, in total and for 4,096 buckets of keys. Rows are read from
+    TiDB only if their bucket differs.
 
     Args:
         spark: the session.
         target: the name of the target, as `merge_into` takes it.
         tidb: where TiDB is.
         at: the TSO; by default the newest one up to which the target is known to be complete.
-        complete: a TSO up to which the caller knows that the target is complete, if its commits record an older one: a
+        complete: a TSO up to which the target is known to be complete, if it is later than those in its commits: a
             table without changes has no commits.
-        repair: whether the rows that differ get TiDB's values as of the TSO, in one commit. They are compared again
-            then, so the state is that of the repaired target.
-        sample: how many rows that differ the report has at most.
+        repair: whether to set the rows that differ to TiDB's values as of the TSO, in one commit. The target is then
+            compared again, so the state is that after the repair.
+        sample: the most rows that differ in the report.
 
     Returns:
-        What was found. A target that equals TiDB gets the property `ticdc.verified_ts`.
+        What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why. A target that
+        equals TiDB gets the property `ticdc.verified_ts`.
 
     Example:
         ```python
@@ -135,47 +136,29 @@ def audit(
         ```
 
     Raises:
-        OptionError: `at` is no TSO.
-    """
-    found = audit_table(spark, target, tidb=tidb, at=at, complete=complete, repair=repair, sample=sample)
-    return AuditReport(tables=(found,))
-
-
-def audit_table(
-    spark: SparkSession,
-    name: str,
-    *,
-    tidb: TiDBConfig,
-    at: int | None = None,
-    complete: int | None = None,
-    repair: bool = False,
-    sample: int = 20,
-) -> TableAudit:
-    """Compare a target with its table in TiDB; the arguments are those of `audit`.
-
-    If the target cannot be compared, the state is `unknown`, and `reason` says why.
+        OptionError: `at` is not a TSO.
     """
     if at is not None:
         check_tso(at)
     began = time.monotonic()
     table = ""
     try:
-        with in_own_session(spark, lambda own: _opened(own, name)) as target, configured(target.spark, SETTINGS):
-            table = target.properties().get(TABLE, "")
-            audited = _TableAudit.of(target, tidb, _Moment.of(target, at, complete, newest=repair))
+        with in_own_session(spark, lambda own: _opened(own, target)) as opened, configured(opened.spark, SETTINGS):
+            table = opened.properties().get(TABLE, "")
+            audited = _TableAudit.of(opened, tidb, _Moment.of(opened, at, complete, newest=repair))
             found = audited.run(sample)
             if repair and audited.differences is not None:
                 found = audited.repair(found, tidb)
-            if found.state == "equal" and audited.is_newest:
+            if found.state == "equal" and audited.moment.is_newest:
                 verified = {VERIFIED: str(found.at)}
-                retried(lambda: target.set_properties(verified))
+                retried(lambda: opened.set_properties(verified))
     except Exception as error:  # noqa: BLE001 (of the engine, Py4J, a store: the other tables are compared all the same)
-        found = TableAudit(table=table, target=name, state="unknown", reason=_reason(error))
-    return replace(found, seconds=round(time.monotonic() - began, 3))
+        found = TableAudit(table=table, target=target, state="unknown", reason=_reason(error))
+    return AuditReport(tables=(replace(found, seconds=round(time.monotonic() - began, 3)),))
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, in one line if it is none of this package."""
+    """Return the text of an error: its first line, if it is not one of this package."""
     if isinstance(error, TiCDCSourceError):
         return str(error)
     java = getattr(error, "java_exception", None)  # Py4J's own text only says which call has failed
@@ -185,14 +168,14 @@ def _reason(error: Exception) -> str:
 def _opened(spark: SparkSession, name: str) -> Target:
     target = existing_target(spark, name)
     if target is None:
-        raise TargetError(f"The target {name} does not exist")
+        raise TargetError(f"The target {name} does not exist. Check its name; the sync creates it with its first rows")
     properties = target.properties()
     if LOG in properties:
         raise TargetError(
-            f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
+            f"{name} is a log: it holds changes instead of current rows, so it cannot be compared with a table in TiDB"
         )
     if KEYS not in properties or PREFIX not in properties:
-        raise TargetError(f"{name} was not made by merge_into, or has had no rows yet, so its key is not known")
+        raise TargetError(f"The key of {name} is unknown: it has had no rows yet, or merge_into did not create it")
     return target
 
 
@@ -208,7 +191,7 @@ class _Moment:
     def of(target: Target, at: int | None, complete: int | None, *, newest: bool) -> _Moment:
         """Choose the version and the TSO: `at`, or the newest one up to which the target is known to be complete.
 
-        `complete` is such a TSO that the caller knows; `newest` says whether the version must be the newest one.
+        `complete` is such a TSO that the caller knows. With `newest`, the version is the newest one.
         """
         commits, last = target.commits(), 0
         known: list[tuple[int | None, int]] = []  # (version, TSO up to which it is complete), oldest first
@@ -221,12 +204,13 @@ class _Moment:
         if not last:
             raise TargetError(
                 f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
-                "table has bad records, or merge_into was not given resolved_ts. Load the table again, or give complete"
+                "table has bad records, or merge_into was called without resolved_ts. Load the table again, or give "
+                "the TSO as complete"
             )
         if at is not None and at > last:
             raise TargetError(
-                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later: run the "
-                "sync until it has come so far, or give an earlier TSO"
+                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later. Give an "
+                "earlier TSO, or run the sync until it has reached this one"
             )
         version = next(version for version, resolved in known if resolved >= (at or last))
         if newest or at is None:
@@ -235,7 +219,8 @@ class _Moment:
         emptied = int(target.properties().get(TRUNCATED_TS, 0))
         if moment.is_newest and emptied > moment.at:
             raise TargetError(
-                f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
+                f"DDL emptied {target.name} at {utc(emptied)}, after TSO {moment.at}. Audit it again once it is "
+                "complete up to a later TSO"
             )
         return moment
 
@@ -244,9 +229,8 @@ class _TableAudit:
     """The audit of a target at a moment."""
 
     def __init__(self, target: Target, rows: SnapshotTable, moment: _Moment, now: int) -> None:
-        self._target, self._rows, self._moment = target, rows, moment
+        self._target, self._rows, self.moment = target, rows, moment
         self._latest = now + of_ms(_CLOCK_SKEW_MS)  # no change can be later
-        self.is_newest = moment.is_newest
         properties = target.properties()
         own = OwnColumns.of(properties)
         self._frame = _frame_of(target, moment)
@@ -260,7 +244,7 @@ class _TableAudit:
         keys = {key: names.get(key.lower()) for key in self._keys}
         lost = [key for key, column in keys.items() if column is None]
         if lost:
-            raise SchemaError(f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column")
+            raise SchemaError(f"Key column {lost[0]} of {target.name} is not in {rows.name} in TiDB at TSO {moment.at}")
         self.differences: Differences | None = None
         self._differing: set[int] = set()
         self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
@@ -270,14 +254,14 @@ class _TableAudit:
         """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
-            raise TargetError(f"{target.name} has no property {TABLE}, which names its table in TiDB")
+            raise TargetError(f"{target.name} has no property {TABLE}. Set it to the name of its table in TiDB")
         try:
             rows = tidb.table(parse_table(table), moment.at)
         except DataLossError:
             raise TargetError(
-                f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
-                "time: it is older than its GC safe point. Run the sync, and then the audit at once; or let TiDB keep "
-                "the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
+                f"{target.name} is known to be complete up to {utc(moment.at)}, which is before TiDB's GC safe point: "
+                "TiDB may have removed rows of that time. Run the sync, and the audit right after it. Or let TiDB keep "
+                "old versions for longer: SET GLOBAL tidb_gc_life_time = '24h'"
             ) from None
         return _TableAudit(target, rows, moment, tidb.now())
 
@@ -292,8 +276,8 @@ class _TableAudit:
             table=str(self._rows.name),
             target=self._target.name,
             state="different" if missing_columns else "equal",
-            at=self._moment.at,
-            version=self._moment.version,
+            at=self.moment.at,
+            version=self.moment.version,
             rows=total_in_tidb.rows,
             target_rows=total.rows,
             cells=total_in_tidb.rows * len(comparison.columns),
@@ -328,42 +312,42 @@ class _TableAudit:
             return asked.result(), found
 
     def repair(self, found: TableAudit, tidb: TiDBConfig) -> TableAudit:
-        """Repair, and compare again. State and version are those after the repair, and the numbers those before it.
+        """Repair, and compare again. State and version are from after the repair, the numbers from before it.
 
-        If the repair fails, the reason says why.
+        If the repair fails, `reason` says why.
         """
         assert self.differences is not None  # noqa: S101 (for mypy)
         try:
             self._merge(self.differences.frame)
-        except Exception as error:  # noqa: BLE001 (of the engine; what was found is worth to be told)
+        except Exception as error:  # noqa: BLE001 (of the engine; what was found is still reported)
             return replace(found, reason=f"The repair failed: {_reason(error)}")
-        newest = replace(self._moment, version=self._target.commits()[0].version)
+        newest = replace(self.moment, version=self._target.commits()[0].version)
         again = _TableAudit.of(self._target, tidb, newest).run(0)
         before, after = (one.missing + one.extra + one.changed for one in (found, again))
         return replace(found, state=again.state, version=again.version, repaired=max(0, before - after))
 
     def _merge(self, differing: DataFrame) -> None:
         sequence = self._whole_sequence
-        of_repairs = f"{sequence}.commit_ts = {self._moment.at} AND {sequence}.rank = {REPAIR_RANK}"
+        of_repairs = f"{sequence}.commit_ts = {self.moment.at} AND {sequence}.rank = {REPAIR_RANK}"
         last = self._frame.where(of_repairs).agg(F.max(F.expr(f"{sequence}.index"))).collect()[0][0]
         changes = repairing_changes(
             self._rows, self._comparison, differing, self._differing, self._current(), 0 if last is None else last + 1
         )
         changes = changes.drop(*self._missing_columns)  # in the other rows they would stay NULL
         changes = as_stored(changes, self._rows.columns, self._types)
-        writer = f"{_REPAIR}{self._moment.at}"
+        writer = f"{_REPAIR}{self.moment.at}"
         retried(lambda: merge_into(changes, self._target.name, keys=self._keys, app_id=writer))
 
     def _current(self) -> DataFrame:
         """Return the rows that are not deleted, and have not changed since the TSO.
 
-        A row that somebody has added by hand may have no `_sequence`, no `_is_deleted`, or a TSO that never was.
+        A row that somebody has added by hand may have no `_sequence`, no `_is_deleted`, or a TSO in the future.
         """
         rows = self._frame.where(f"NOT {self._is_newer()}")
         return rows if self._deleted is None else rows.where(f"NOT coalesce({self._deleted}, false)")
 
     def _is_newer(self) -> str:
-        return f"coalesce({self._sequence} > {self._moment.at} AND {self._sequence} <= {self._latest}, false)"
+        return f"coalesce({self._sequence} > {self.moment.at} AND {self._sequence} <= {self._latest}, false)"
 
     def _newer(self) -> DataFrame:
         return self._frame.where(self._is_newer())
@@ -379,7 +363,7 @@ class _TableAudit:
 
 
 def _frame_of(target: Target, moment: _Moment) -> DataFrame:
-    """Return the rows of the version; a version of Iceberg does not have the columns of DDL without rows after it."""
+    """Return the rows of the version. In Iceberg, a version lacks columns that DDL has added after it."""
     if moment.version is None:
         return target.frame()
     frame = target.frame_at(moment.version)

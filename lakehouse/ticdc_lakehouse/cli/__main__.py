@@ -1,4 +1,4 @@
-"""The command `ticdc-lakehouse`, also `python -m ticdc_lakehouse.cli`."""
+"""The command `ticdc-lakehouse`, or `python -m ticdc_lakehouse.cli`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ COMMANDS = {"sync": sync, "audit": audit}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code."""
     return run(parser(), arguments)
 
 

@@ -1,7 +1,8 @@
-"""Compare the tables of a sync with TiDB, each as of a TSO up to which its target is complete, and repair them.
+"""Compare the tables of a sync with TiDB, and repair them.
 
-TiDB computes checksums, and sends rows only where these differ. The sync can keep running. The exit code is 0 if all
-tables are equal, 1 if one differs, and 2 if one could not be compared.
+Each table is compared as of a TSO up to which its copy is complete. TiDB computes checksums, and sends rows only where
+the checksums differ. The sync can keep running. The exit code is 0 if all tables are equal, 1 if one differs, and
+otherwise 2 if one could not be compared.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _DEFAULT_SAMPLE = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    parser.add_argument("file", type=argument(file_path), metavar="FILE", help="configuration file, such as sync.toml")
     parser.add_argument(
         "--tables",
         type=argument(checked_patterns),
@@ -47,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tables, such as shop.* (default: all)",
     )
     parser.add_argument(
-        "--at", type=argument(count), metavar="TSO", help="compare as of this TSO; by default the newest of each table"
+        "--at",
+        type=argument(count),
+        metavar="TSO",
+        help="compare as of this TSO (default: the newest possible per table)",
     )
     parser.add_argument("--repair", action="store_true", help="correct the rows that differ")
     parser.add_argument(
@@ -58,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Audit the tables; return 1 if one is different, 2 if it cannot be told."""
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})
     refuse_without_java()
@@ -105,9 +108,9 @@ def audit_sync(
 ) -> AuditReport:
     """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
 
-    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for all of them.
+    `tables` are patterns, such as `shop.*`; if empty, all tables are compared. `at` is one TSO for all of them.
     """
-    from ticdc_lakehouse.audits.table_audit import AuditReport, audit_table  # noqa: PLC0415 (they import pyspark)
+    from ticdc_lakehouse.audits.table_audit import AuditReport, audit  # noqa: PLC0415 (they import pyspark)
     from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415
     from ticdc_lakehouse.syncs.status import statuses_of  # noqa: PLC0415
     from ticdc_lakehouse.syncs.time_travel import selected  # noqa: PLC0415
@@ -115,14 +118,14 @@ def audit_sync(
 
     tidb = config.tidb
     if tidb is None:
-        raise OptionError("An audit asks TiDB: write [tidb] with its url into sync.toml")
+        raise OptionError("An audit reads TiDB: add [tidb] with its url to sync.toml")
 
     spark = session_of(config)
 
     def one(status: TableStatus) -> TableAudit:
-        found = audit_table(
-            spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
-        )
+        complete = status.resolved_ts
+        report = audit(spark, status.target, tidb=tidb, at=at, complete=complete, repair=repair, sample=sample)
+        found = report.tables[0]
         reason = None if found.reason is None else config.redact(found.reason)
         found = replace(found, table=found.table or status.table_name, reason=reason)
         on_table(found)
@@ -137,7 +140,7 @@ def _lines(found: TableAudit) -> list[str]:
     name = found.table or found.target
     lines = [] if found.reason is None else [f"{name}: {found.reason}"]
     if found.newer:
-        lines.append(f"{name}: {found.newer:,} rows changed after the TSO, and are not compared")
+        lines.append(f"{name}: {found.newer:,} rows changed after the TSO, and were not compared")
     lines += [f"{name}: the target has no column {column}" for column in found.missing_columns]
     lines += [f"{name} {_shown(one)}" for one in found.differences]
     return lines
@@ -149,7 +152,7 @@ def _shown(one: Difference) -> str:
         f"{column} is {_value(theirs)} in TiDB, {_value(ours)} in the target"
         for column, (theirs, ours) in one.cells.items()
     )
-    what = {"missing": "is missing in the target", "extra": "is not in TiDB", "changed": cells}[one.kind]
+    what = {"missing": "missing in the target", "extra": "not in TiDB", "changed": cells}[one.kind]
     return f"({key}): {what}"
 
 

@@ -1,8 +1,8 @@
-"""Keep a copy of the tables of topics in Delta or Iceberg.
+"""Keep a copy of TiDB's tables in Delta or Iceberg.
 
 Settings come from sync.toml; arguments override them. Without `trigger`, the command ends when it has read the topics,
 and the next run continues from there. You may kill it at any time. A table that cannot be written is set aside while
-the others go on; the exit code is then 1. The environment needs a PySpark that the engine supports.
+the others go on; the exit code is then 1. The environment needs a PySpark that Delta or Iceberg supports.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-SUMMARY = "keep the tables of topics in Delta or Iceberg"
+SUMMARY = "keep a copy of TiDB's tables in Delta or Iceberg"
 EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1
 _TERMINATED = 128 + 15  # as a shell says it of SIGTERM
@@ -58,13 +58,15 @@ _SECONDS = 10.0  # between two lines of a table that is loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    parser.add_argument(
+        "file", nargs="?", type=argument(file_path), metavar="FILE", help="configuration file, such as sync.toml"
+    )
     add_overrides(parser)
     parser.add_argument(
-        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="which tables, such as shop.*"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="tables to copy, such as shop.*"
     )
     parser.add_argument("--format", type=argument(_any_case), metavar="FORMAT", help="delta or iceberg")
-    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
+    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="folder of the tables (path or URI)")
     parser.add_argument(
         "--checkpoint", type=argument(words), metavar="FOLDER", help="folder of the checkpoint (path or URI)"
     )
@@ -91,13 +93,13 @@ def _any_case(word: str) -> str:
 
 
 def checked_patterns(text: str) -> str:
-    """Check patterns of tables, such as `shop.*`, and return them."""
+    """Check a list of table patterns, such as `shop.*,crm.*`, and return it."""
     table_patterns(words(text))
     return text
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a sync, or show how its tables are; return 1 if a table is set aside."""
+    """Run a sync, or show the status of its tables; return 1 if a table is set aside."""
     if arguments.example:
         print(EXAMPLE.read_text(encoding="utf-8"), end="")  # noqa: T201 (it is made for a file)
         return 0
@@ -118,7 +120,7 @@ def _config_of(arguments: argparse.Namespace) -> SyncConfig:
 
 
 def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
-    """Return the settings in a file, if there is one; `given` replaces them, by section and key."""
+    """Return the settings in a file, if one is given; `given` replaces them, by section and key."""
     from ticdc_lakehouse.syncs.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
     text, folder = "", Path()
@@ -127,10 +129,10 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
             text, folder = file.read_text(encoding="utf-8"), file.parent
         except OSError as error:
             raise OptionError(
-                f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
+                f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints an example"
             ) from None
         except UnicodeDecodeError:
-            raise OptionError(f"{file} is not UTF-8") from None
+            raise OptionError(f"{file} is not UTF-8: save it in this encoding") from None
     return read_toml(text, given, folder)
 
 
@@ -140,7 +142,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
     _check_before_spark(config)
     spark = session_of(config)
-    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    # A container is stopped with SIGTERM. If the lease is released then, the next process need not wait for its end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {visible(', '.join(config.reads))}")
@@ -160,7 +162,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
             errors().print((f"{name} is set aside: ", "bold red"), reason)
         if report.loading:
             pending = visible(", ".join(report.loading))
-            errors().print((f"not loaded yet, and not kept up to date: {pending}", "bold red"))
+            errors().print((f"not loaded yet, and not up to date: {pending}", "bold red"))
     nothing_read = bool(report.bad_records) and not report.tables
     return _SET_ASIDE if report.set_aside or report.loading or nothing_read else 0
 
@@ -173,11 +175,11 @@ def _tell_what_is_not_there(config: SyncConfig, report: SyncReport) -> None:
     if report.bad_records:
         place = config.layout.own("_ticdc_quarantine")
         count = counted(report.bad_records, "bad record")
-        errors().print(visible(f"{count} in quarantine: {place} has each, with its place and the reason"))
+        errors().print(visible(f"{count} in quarantine: see {place} for the offset and the reason of each"))
 
 
 def _check_before_spark(config: SyncConfig) -> None:
-    """Look for Java, the brokers and the topics before Spark starts: it takes long, and says less.
+    """Look for Java, the brokers and the topics before Spark starts, which takes longer and has poorer errors.
 
     A sync with a trigger waits for a topic that does not exist, and says so.
     """
@@ -207,7 +209,7 @@ def _show_batch(report: BatchReport) -> None:
 
 
 def _line(report: BatchReport) -> str:
-    """Return what a micro-batch did, in one line, however many tables there are."""
+    """Return what a micro-batch did, in one line."""
     what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
     new = f" ({len(report.created):,} new)" if report.created else ""
     rows = counted(sum(report.changed.values()), "row")
@@ -220,7 +222,7 @@ def _line(report: BatchReport) -> str:
 
 
 def _up_to(report: BatchReport) -> str:
-    """Return up to when tables have all changes, and how many of them have all rows too."""
+    """Return the time up to which tables have all changes, and how many of them have all rows."""
     if report.resolved_ts is None:
         return ""
     up_to = _time(report.resolved_ts)
@@ -240,7 +242,7 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def shown(statuses: Sequence[TableStatus], now: float, written: str, place: str) -> Iterator[Table | Sequence[str]]:
-    """Yield what a terminal shows of the statuses."""
+    """Yield the table of statuses and the lines below it, as a terminal shows them."""
     yield _table(statuses, now)
     for each in statuses:
         if each.reason is not None:
@@ -254,7 +256,7 @@ def shown(statuses: Sequence[TableStatus], now: float, written: str, place: str)
 
 
 def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
-    """Return how the tables are, when somebody has said so, and who: the sync's file, or its table through Spark."""
+    """Return the statuses, when they were written, and where: the file of the sync, or its table through Spark."""
     from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_lakehouse.syncs.status import StatusFile, now_text, statuses_of  # noqa: PLC0415 (it imports pyspark)
 
@@ -289,7 +291,7 @@ def _time(commit_ts: int | None) -> str:
 
 
 class Loads:
-    """Tells how far loads are: when a table begins and ends, and each ten seconds between; JSON for scripts."""
+    """Prints the progress of loads: at the start and end of each table, and every ten seconds; JSON for scripts."""
 
     def __init__(self, *, json: bool = False) -> None:
         self._json = json
@@ -313,6 +315,6 @@ def as_line(progress: LoadProgress) -> str:
     if progress.complete:
         return f"{progress.table}: loaded, {progress.rows:,} rows in {duration(progress.seconds)}"
     if progress.failed:
-        return f"{progress.table}: the load has failed"
+        return f"{progress.table}: the load failed"
     left = "" if progress.seconds_left is None else f", {duration(progress.seconds_left)} left"
     return f"{progress.table}: loading, {progress.rows:,} of about {progress.of:,} rows{left}"

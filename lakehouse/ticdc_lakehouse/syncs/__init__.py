@@ -1,1 +1,1 @@
-"""Syncs keep a whole database in Delta or Iceberg, in one stream; also its history, views and audits."""
+"""Syncs copy a whole database into Delta or Iceberg in one stream, with its history, views and audits."""

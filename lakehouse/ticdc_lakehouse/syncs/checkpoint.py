@@ -1,9 +1,8 @@
-"""What the checkpoint of a sync says: of its stream, and of its lake, so that a start notices if one was restored.
+"""The checkpoint of a sync: of its stream, and of its lake, so that a start notices if either of them was restored.
 
-Spark alone knows the file system, so Spark reads the files. `lake.json` is written at the end of each micro-batch that
-has changed a table. A lake that is newer than it is no harm: the process has died in between, or the checkpoint was
-restored, and the stream reads those changes again. A lake that is older lacks changes that the stream will not read
-again.
+Spark reads the files, as only Spark knows their file system. `lake.json` is written at the end of each micro-batch that
+has changed a table. If the lake is newer than this file, the process died in between, or the checkpoint was restored,
+and the stream reads those changes again. If it is older, it lacks changes that the stream will not read again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at mo
 
 
 def text_of_file(spark: SparkSession, path: str) -> str | None:
-    """Return the text of a file, or of a folder with one; None if there is none. Spark alone knows the file system."""
+    """Return the text of a file, or of the only file in a folder; None if there is none."""
     try:  # given twice: for a single path that is missing, Spark logs a traceback
         rows = spark.read.text([path, path], wholetext=True).collect()
     except AnalysisException:
@@ -57,7 +56,7 @@ class StreamCheckpoint:
         return self._query_id
 
     def committed(self) -> int:
-        """Return Spark's number of the last micro-batch that has ended; -1 if none has."""
+        """Return Spark's number of the last micro-batch that was committed; -1 if there is none."""
         commits = f"{self.folder}/commits"
         try:  # given twice, as above
             files = self._spark.read.format("binaryFile").load([commits, commits]).select("path").collect()
@@ -67,7 +66,7 @@ class StreamCheckpoint:
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def starts(self) -> Mapping[str, Mapping[str, int]] | None:
-        """Return the offset at which the stream started, by topic and partition; None if that is not known any more."""
+        """Return the offsets at which the stream started, by topic and partition; None if no longer known."""
         return starts_of(self._text("offsets/0") or "")
 
     def _text(self, name: str) -> str | None:
@@ -75,7 +74,7 @@ class StreamCheckpoint:
 
 
 def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
-    """Return where a stream started, by the file of its first offset in the checkpoint: its last line is the end."""
+    """Return where a stream started, from the text of its first offset file, whose last line has the end."""
     try:
         started = loads(text.splitlines()[-1])["$init"]
     except (IndexError, KeyError, TypeError, ValueError):
@@ -84,10 +83,9 @@ def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
 
 
 def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | None) -> int | None:
-    """Return up to which commit-ts the topics may have lost changes before the stream started; None for none.
+    """Return the commit-ts up to which topics may have lost changes before the stream started; None if they have not.
 
-    A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
-    before now, so its commit-ts is not larger than that of now.
+    A stream that starts at offset 0 everywhere has lost nothing. Otherwise, whatever is lost was written before now.
     """
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
         return None
@@ -97,11 +95,11 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
 def claimed(
     config: SyncConfig, starts: Callable[[], Mapping[str, Mapping[str, int]] | None], writer: str, before: Identity
 ) -> Identity:
-    """Return what the status table says from the first micro-batch of a process on.
+    """Return the identity of a sync that the status table has from the first micro-batch of a process on.
 
-    Its `exact_since` is the commit-ts since which the targets are the database at the resolved ts of each micro-batch;
-    None if they are not. If it does not name the `writer` yet, this is the first micro-batch of all, and the offsets at
-    which the stream `starts` are asked for.
+    `exact_since` is the commit-ts since which the targets are the database at the resolved ts of each micro-batch; None
+    if they are not. If `before` names another writer or none, this is the first micro-batch, and `starts` is called for
+    the offsets at which the stream started.
     """
     begins, may_lose = before["writer"] != writer, config.may_lose_changes
     exact_since = 0 if begins else before.get("exact_since")
@@ -116,29 +114,29 @@ def claimed(
 
 
 def newest_ts() -> int:
-    """Return a TSO that is not smaller than any that TiDB has given until now."""
+    """Return a TSO that is at least as large as any that TiDB has given until now."""
     return of_ms(int((time.time() + _CLOCKS_DIFFER_S) * 1000))
 
 
-_NEW = ".new"  # ends the name of the file while it is written
+_NEW = ".new"  # suffix of the file while it is written
 # The last micro-batch that a target has, and the one that it lacks although the checkpoint says that it had it.
 _Held: TypeAlias = tuple[LastBatch, CommitFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LakeMark:
-    """A state of the lake."""
+    """A state of the lake, as `lake.json` has it."""
 
     written: int = 0  # how often the statuses had been written
-    targets: Mapping[str, int] = field(default_factory=dict)  # by table, its last micro-batch that a commit records,
-    contents: Mapping[str, str] = field(default_factory=dict)  # and what that commit records of it
-    # the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses numbers again
-    # that the lake has for other changes
+    targets: Mapping[str, int] = field(default_factory=dict)  # by table, the last micro-batch that a commit records
+    contents: Mapping[str, str] = field(default_factory=dict)  # by table, the `identity` of that commit
+    # the number of a micro-batch in the lake minus Spark's number: after a checkpoint was restored, Spark gives numbers
+    # again that the lake has for other changes
     shift: int = 0
 
 
 class LakeMarks:
-    """The mark of a checkpoint, compared at each start, and written with each micro-batch."""
+    """The `LakeMark` of a checkpoint, compared with the lake at each start, and written with each micro-batch."""
 
     def __init__(
         self, spark: SparkSession, config: SyncConfig, checkpoint: StreamCheckpoint, status: StatusTable
@@ -147,24 +145,24 @@ class LakeMarks:
         self._path = f"{config.checkpoint}/lake.json"
         self._last = LakeMark()
         self.shift = 0
-        self.lacking: dict[str, str] = {}  # by table, why it cannot go on
+        self.lacking: dict[str, str] = {}  # by table, what its target lacks
 
     def committed(self) -> int:
-        """Return the lake's number of the last micro-batch that has ended."""
+        """Return the lake's number of the last micro-batch that was committed."""
         return self._checkpoint.committed() + self.shift
 
     def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
-        """Compare the lake with the checkpoint: one of them, or a part of the lake, may have been restored.
+        """Compare the lake with the checkpoint, as either, or a part of the lake, may have been restored.
 
-        A table whose target is an older version is set aside.
+        Returns the statuses; a table whose target is an older version is set aside.
         """
         self._last = mark = self._read()
         if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
             raise CheckpointError(
-                f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
-                "version, and the stream does not read again what is missing. Restore the newest version of the "
-                "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
-                "again with new tables and a new checkpoint"
+                f"The checkpoint is newer than {self._status.name}: this table, and perhaps others, was restored to an "
+                "older version, and the stream does not read the missing changes again. Restore the newest version of "
+                "the tables. Or restore the whole checkpoint as it was when the older version was written, or "
+                "earlier. Or start over with new tables and a new checkpoint"
             )
         self.shift = mark.shift
         last = self.committed()
@@ -186,28 +184,28 @@ class LakeMarks:
             self._save(replace(mark, shift=self.shift))
 
         def needed(name: str) -> int:
-            """Return what the target had when the checkpoint was as it is; older releases did not write that."""
+            """Return the micro-batch that the target had by the checkpoint; older releases did not write it."""
             return _number(mark.targets.get(name)) if mark.written else last
 
-        # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
+        # At once, not with the next change of the table: the checkpoint would go on without what the target lacks.
         return {
             name: self._compared_target(each, *held[name], needed(name)) if name in held else each
             for name, each in known.items()
         }
 
     def _are_dropped(self, tables: Iterable[str]) -> bool:
-        """Whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
+        """Whether no table has a target any more, because somebody has dropped them all to start over."""
         layout = self._config.layout
         targets = [layout.target(parse_table(name), end) for name in tables for end in ("", "__log")]
         return all(existing_target(self._spark, each) is None for each in targets)
 
     def _held(self, statuses: Mapping[str, TableStatus], mark: LakeMark) -> dict[str, _Held]:
-        """Return what each target has of the writer; those of which nobody knows it are left out."""
+        """Return the last micro-batch of the writer that each target has; targets without a known one are left out."""
         writer = self._checkpoint.query_id() or ""
 
         def of_target(status: TableStatus) -> tuple[str, _Held] | None:
             name = status.table_name
-            target = existing_target(self._spark, status.target)  # one that is missing is an error of the next change
+            target = existing_target(self._spark, status.target)  # if it is missing, the next change is an error
             last = None if target is None else target.last_batch(writer)
             if target is None or last is None:
                 return None
@@ -244,10 +242,10 @@ class LakeMarks:
             return status
         now = f"ends with micro-batch {held}" if held < had else "was written without it"
         reason = (
-            f"{status.target} has had micro-batch {max(had, needed)}, and {now} now: it is an older version, "
+            f"{status.target} had micro-batch {max(had, needed)}, and {now} now: it was restored to an older version, "
             f"without the changes in between. Restore its newest version, and resume {status.table_name}. Or restore "
-            "the whole checkpoint as it was at that version or before, and resume the table. Or load the table again "
-            "with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
+            "the whole checkpoint as it was at the older version or earlier, and resume the table. Or load the table "
+            f"again with [tidb]: stop the sync, drop the target, and delete the table's row from {self._status.name}"
         )
         self.lacking[status.table_name] = reason
         if lacks is not None:  # the next start asks for it again
@@ -257,7 +255,7 @@ class LakeMarks:
         return step(status, TargetLacks(reason), Rules(), now_text())[0]
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
-        """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""
+        """Write the mark if it has changed; without a job of Spark, as each micro-batch does this."""
         targets = {name: each.target_batch for name, each in statuses.items() if each.target_batch is not None}
         contents = {name: statuses[name].target_content or "" for name in targets if statuses[name].target_content}
         mark = LakeMark(self._status.written, targets, contents, self.shift)
@@ -279,7 +277,7 @@ class LakeMarks:
         self._last = mark
 
     def _read(self) -> LakeMark:
-        """Return the mark; an empty one if an older release has written the checkpoint."""
+        """Return the mark; an empty one if an older release wrote the checkpoint."""
         text = text_of_file(self._spark, self._path)
         new = None if text else text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
         try:
@@ -288,14 +286,14 @@ class LakeMarks:
             if not text:  # killed while it wrote the first one: no micro-batch has ended
                 return LakeMark()
             raise CheckpointError(
-                f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
+                f"{self._path} is damaged. Restore the checkpoint, or start over with new tables and a new checkpoint"
             ) from None
 
 
 def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
-    """Whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
+    """Whether a target lacks a micro-batch although it has later ones, because it was restored and then written to.
 
-    What the engine has forgotten counts as there.
+    A commit that the engine no longer lists does not count as lacking.
     """
     if had.batch_id is None or had.content is None or last.facts is None or last.number < had.batch_id:
         return False

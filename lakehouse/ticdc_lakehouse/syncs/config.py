@@ -1,6 +1,6 @@
-"""`SyncConfig` has every setting of a sync: what it copies, from where and to where.
+"""`SyncConfig`, with every setting of a sync: what it copies, from where and to where.
 
-It is checked before Spark or a broker is asked.
+Settings are checked before Spark starts, or a broker is asked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SECRET_NAME = re.compile("secret|password|token|credential|access.?key|account.?
 _USER_OF_URL = re.compile(r"(?<=://)[^\s/@]+@")
 _QUERY_OF_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?#'\"`<>]*)\?[^\s'\"`<>]*", re.IGNORECASE)
 _NAMED = re.compile(
-    r"((?:secret|password|token|credential|access.?key|account.?key|private.?key|signature|\bsig)[\w.-]*[\"']?\s*[=:]\s*)"
+    rf"((?:{SECRET_NAME.pattern}|signature|\bsig)[\w.-]*[\"']?\s*[=:]\s*)"
     r"(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)",
     re.IGNORECASE,
 )
@@ -83,12 +83,13 @@ class TableConfig:
     """Settings of one table.
 
     Attributes:
-        skip: whether it is left out.
+        skip: whether the table is left out.
         deletes: `soft` keeps deleted rows, marked by `_is_deleted`; `hard` removes them.
-        keys: the columns that identify a row, if the messages do not say it.
-        log: whether all changes are appended to `<table>__log`, instead of the table.
-        history: whether all changes are appended to `<table>__log`, beside the table.
-        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
+        keys: the columns that identify a row, if the messages do not name them.
+        log: whether to keep only a log of all changes, `<table>__log`, and not the table.
+        history: whether to keep the table and also a log of all changes, `<table>__log`.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and
+            similar transforms.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
         options: `schemaHints`, `tableDDL` and `unspecifiedDecimal` of this table.
     """
@@ -109,14 +110,14 @@ class TableConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainConfig:
-    """When the files of the tables are tidied, and what stays.
+    """When the files of the tables are compacted and cleaned up, and what is kept.
 
     Attributes:
-        every: the time between two rounds of a table, such as `6h`.
-        keep: for how long versions of a table are kept, and what they record; at least `1h`.
-        compact: whether small files are written into larger ones.
-        purge_deleted: how long deleted rows are remembered, such as `30d`; None for ever. It must be longer than the
-            topic keeps its messages.
+        every: how often each table is maintained, such as `6h`.
+        keep: how long old versions of a table are kept, with what their commits record; at least `1h`.
+        compact: whether small files are merged into larger ones.
+        purge_deleted: how long deleted rows are kept, such as `30d`; None keeps them for ever. It must be longer than
+            the topic keeps its messages.
     """
 
     every: str = "6h"
@@ -125,7 +126,6 @@ class MaintainConfig:
     purge_deleted: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the durations."""
         for name, least in (("every", "1m"), ("keep", "1h"), ("purge_deleted", "1h")):
             given = getattr(self, name)
             too_short = given is not None and _duration(f"maintain.{name}", given) < _duration(name, least)
@@ -152,27 +152,29 @@ class SyncConfig:
         source: options of `format("ticdc")`: where Kafka is, its topics (`subscribe` or `subscribePattern`) or the
             `path` of a storage sink, and how messages are read.
         format: the engine of the tables.
-        checkpoint: the folder in which the sync stores how far it is.
+        checkpoint: the folder that records how far the sync has read.
         path: the folder of the tables; None if they are in a catalog.
-        catalog: the catalog of the session in which the tables are; None for tables in a folder.
+        catalog: the catalog of the tables, which the session must define; None for tables in a folder.
         tables: patterns of the tables to copy, such as `shop.*`; empty for all.
         consistency: `latest` applies changes as they come; `resolved` only up to the resolved ts.
-        deletes: what becomes of deleted rows, where a table says nothing else.
+        deletes: what happens to deleted rows, unless `table_configs` overrides it: `soft` or `hard`.
         column_prefix: precedes the names of the columns that the sync adds.
         commit_time: whether tables have a column `_committed_at`, the time of a row's last commit.
         time_as: how TIME is stored: `micros`, a number, or `text`.
-        views: whether a catalog gets views: `<table>__current` without deleted rows and, of a table with `history`,
-            `<table>__history` with the versions of rows.
+        views: whether to create views in the catalog: `<table>__current` without deleted rows and, for tables with
+            `history`, `<table>__history` with all versions of each row.
         parallel: how many tables are written at once.
-        bad_records: `quarantine` writes bad records to a table of their own; `fail` sets their table aside, or ends the
-            sync if nobody can tell their table.
+        bad_records: `quarantine` writes bad records to the table `_ticdc_quarantine`. `fail` sets the table of a bad
+            record aside, or ends the sync if that table is unknown.
         prometheus_port: the port that serves metrics for Prometheus.
-        trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
-        maintain: when the files of the tables are tidied; None for never.
+        trigger: time between two micro-batches, such as `10 seconds`. If None, the sync ends when it has read the
+            topics.
+        maintain: when the files of the tables are compacted and cleaned up; None for never.
         spark: settings of the Spark session that the command starts.
-        secret_settings: the names of those that are secret because their values came from the environment or a file.
+        secret_settings: names of the settings in `spark` whose values are secret, as they came from the environment or
+            a file.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
-        tidb: where the rows from before the first change are read; None copies changes only.
+        tidb: the TiDB from which rows older than the first change are read; None copies changes only.
         heal: whether a table that would be set aside, or has a bad record, is read again from `tidb` instead.
     """
 
@@ -205,27 +207,26 @@ class SyncConfig:
         _refuse_if(self.format not in ENGINES, wrong)
         _refuse_if(
             (self.path is None) == (self.catalog is None) or not (self.path or self.catalog),
-            "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
+            "Say where the tables are: give either target.path, a folder, or target.catalog, a catalog of the session",
         )
         _refuse_if(
             sum(bool(self.source_option(name, "")) for name in ("subscribe", "subscribePattern", "path")) != 1,
-            "Say what to read: source.subscribe = 'tidb-shop', source.subscribePattern = 'tidb-.*', or source.path, "
-            "the folder of a changefeed with a storage sink. Give one",
+            "Say what to read: give one of source.subscribe = 'tidb-shop', source.subscribePattern = 'tidb-.*', and "
+            "source.path, the folder of a changefeed with a storage sink",
         )
         wrong = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
         _refuse_if(not 1 <= self.parallel <= _MOST_PARALLEL, wrong)
-        wrong = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+        wrong = "views = true: a folder has no views. Remove views = true, or give target.catalog, a catalog with views"
         _refuse_if(self.views and self.catalog is None, wrong)
-        wrong = "heal = true: tables are read again from TiDB. Write [tidb] with its url, or remove heal = true"
+        wrong = "heal = true: tables are read again from TiDB. Add [tidb] with its url, or remove heal = true"
         _refuse_if(self.heal and self.tidb is None, wrong)
-        wrong = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
+        wrong = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any free port) to {_LARGEST_PORT}"
         _refuse_if(not 0 <= (self.prometheus_port or 0) <= _LARGEST_PORT, wrong)
         given = {name.lower() for name in self.source}
-        _refuse_if(len(given) < len(self.source), f"An option is given twice: {', '.join(sorted(self.source))}")
+        wrong = f"[source] has an option twice, in upper and lower case: {', '.join(sorted(self.source))}"
+        _refuse_if(len(given) < len(self.source), wrong)
         for name in self.reads if self.source_option("subscribe", "") else ():
-            wrong = (
-                f"source.subscribe = {name!r} is no name of a topic; a regular expression is source.subscribePattern"
-            )
+            wrong = f"source.subscribe = {name!r}: not a topic. For a regular expression, use source.subscribePattern"
             _refuse_if(_TOPIC_NAME.fullmatch(name) is None, wrong)
         for name, instead in _SET_BY_SYNC.items():
             _refuse_if(name.lower() in given, f"source.{name} cannot be set: {instead}")
@@ -234,7 +235,7 @@ class SyncConfig:
             _check_name(table)
             ENGINES[self.format].check_layout(each.layout, f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
-            wrong = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
+            wrong = f'[table."{table}"]: give log = true, the log alone, or history = true, the table and its log'
             _refuse_if(each.log and each.history, wrong)
         Options.of(self.reader_options())
         frame_options(self.decode_options())
@@ -245,7 +246,7 @@ class SyncConfig:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What is read: the topics, their pattern, or the folder without what may be secret in its URL."""
+        """What the sync reads: the topics, their pattern, or the folder without secrets in its URL."""
         if self.folder is not None:
             return (redacted(self.folder),)
         names = (name.strip() for name in self.source_option("subscribe", "").split(","))
@@ -268,20 +269,20 @@ class SyncConfig:
             given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
         if self.tables:
             given["tables"] = ",".join(self.tables)
-        # A target follows DDL, and the reader's warning would say that nobody does.
+        # The target follows DDL, so the reader need not warn of it.
         return {**given, "metadataColumnPrefix": self.column_prefix, "onDestructiveDDL": "ignore"}
 
     def table_options(self) -> dict[str, dict[str, str]]:
-        """Return the options of single tables that differ from those of all."""
+        """Return the options that are given for single tables, by table."""
         given = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
                  for name, each in self.table_configs.items()}  # fmt: skip
         return {name: options for name, options in given.items() if options}
 
     @property
     def secret_spark(self) -> dict[str, str]:
-        """The settings of Spark that are secret: their names say so, or their values came from elsewhere.
+        """The secret settings of Spark: by their names, or as their values come from the environment or a file.
 
-        The value of a setting that Spark needs when it starts is secret only if the name says so.
+        A setting that Spark needs when it starts is secret only by its name.
         """
         return {
             name: value
@@ -291,17 +292,17 @@ class SyncConfig:
 
     @cached_property
     def redact(self) -> Callable[[str], str]:
-        """Hides secrets in what an error says: errors of stores and catalogs repeat URLs, headers and settings."""
+        """A function that hides secrets in a text: errors of stores and catalogs repeat URLs, headers and settings."""
         tidb = {} if self.tidb is None else self.tidb.options()
         return redactor(self.source, {**self.spark, **tidb}, self.secret_spark)
 
     def source_option(self, name: str, default: str) -> str:
-        """Return an option of the source, whose name may have any case."""
+        """Return an option of the source; the case of its name does not matter."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
 
     @property
     def may_lose_changes(self) -> bool:
-        """Whether the stream goes on if Kafka has removed records that it has not read."""
+        """Whether the stream skips records that Kafka has removed before it has read them."""
         return self.source_option("failOnDataLoss", "true").lower() != "true"
 
     def write_settings(self, table: TableName) -> WriteSettings:
@@ -338,12 +339,12 @@ def _refuse_if(is_wrong: object, message: str) -> None:
 
 
 def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str) -> None:
-    """Refuse keys that a section does not have; the error names the nearest one."""
+    """Refuse unknown keys of a section; the error names the nearest known one."""
     for key in given:
         if key not in names:
             near = nearest(key, names)
             where = f"[{section}]" if section else "the top of sync.toml"
-            hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
+            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(names)}"
             raise OptionError(f"Unknown key {key!r} in {where}; {hint}")
 
 
@@ -364,9 +365,9 @@ def _check_name(table: str) -> None:
 def redactor(
     options: Mapping[str, str], settings: Mapping[str, str], secret: Collection[str] = ()
 ) -> Callable[[str], str]:
-    """Return what hides secrets in texts: those that were given, and what looks like one.
+    """Return a function that hides secrets in texts: given ones, and what looks like one.
 
-    `secret` names settings that are secret, whatever their names say.
+    `secret` has the names of settings that are secret, whatever they are called.
     """
     shown = without_secrets(options)
     values = {

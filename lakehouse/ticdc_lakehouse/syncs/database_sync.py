@@ -1,4 +1,4 @@
-"""`sync`: one stream of records → all tables of some topics, in Delta or Iceberg."""
+"""`sync`: one stream of records → all tables of its topics, in Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def sync(
     on_batch: Callable[[BatchReport], None] | None = None,
     on_load: Callable[[LoadProgress], None] | None = None,
 ) -> SyncReport:
-    """Copy every table of some topics to Delta or Iceberg, and keep the copies up to date.
+    """Copy the tables of topics to Delta or Iceberg, and keep the copies up to date.
 
-    It reads one stream of records, splits each micro-batch into its tables, and writes them side by side: those with a
-    key are merged, the others are logs. A table that cannot go on is set aside with its reason, and its records are
-    kept; the others go on. With `config.heal`, it is read again from TiDB instead. Kill the sync whenever you like, and
-    start it again with the same configuration.
+    The sync reads one stream of records, splits each micro-batch into tables, and writes these in parallel. Changes of
+    a table with a key are merged into it; without a key, they are appended to a log. A table that cannot be written is
+    set aside with the reason, and its records are kept, while the other tables go on. With `config.heal`, the table is
+    read again from TiDB instead. You can kill the sync at any time, and start it again with the same configuration.
 
-    With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
-    go on after that. A table that joins later is loaded while the others go on.
+    With `config.tidb`, existing rows are loaded first: every table is read as of one TSO, then the changes after the
+    TSO are applied. A table that joins later is loaded while the others go on.
 
     Args:
         spark: a session with Delta or Iceberg.
         config: what to copy.
-        resume: tables to resume; what has set them aside must be fixed.
-        on_batch: is called after each micro-batch.
-        on_load: is called with the progress of each load, in a thread of the load.
+        resume: tables to resume; fix first what set them aside.
+        on_batch: called after each micro-batch.
+        on_load: called with the progress of each load, in the thread of that load.
 
     Returns:
-        The status of each table, after all topics have been read (`trigger=None`) or the stream has been stopped.
+        The status of each table, once all topics have been read (`trigger=None`), or the stream was stopped.
 
     Example:
         ```python
@@ -67,11 +67,11 @@ def sync(
         ```
 
     Raises:
-        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
+        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session uses Spark
             Connect.
-        TargetError: the tables are copies of other topics, another process writes them now, or the status table cannot
+        TargetError: the tables are copies of other topics, another process is writing them, or the status table cannot
             be written.
-        CheckpointError: the tables were written with another checkpoint, or there is a checkpoint and no tables.
+        CheckpointError: the tables were written with another checkpoint, or a checkpoint exists but no tables.
         TiCDCSourceError: the topics cannot be read.
     """
     refuse_connect(spark)
@@ -104,9 +104,9 @@ def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **mor
 
 
 def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, records: DataFrame) -> None:
-    """Run the stream until it ends. If records are lost and tables heal, skip what is lost, and read all tables again.
+    """Run the stream until it ends. If records are lost and tables heal, skip them and read all tables again.
 
-    If records are lost again within a minute, the stream fails.
+    If more records are lost within a minute, the stream fails.
     """
     skipped_at = float("-inf")
     while True:
@@ -138,18 +138,18 @@ def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
         running.load_the_rest()
     except BaseException:
         running.stream.stop()  # errors that the stop causes must set no table aside
-        with suppress(Exception):  # of a JVM that is gone, because whoever stops a process stops its group
+        with suppress(Exception):  # the JVM may be gone: a signal that stops this process stops its group
             query.stop()
-        if running.stream.error is not None:  # what Spark raises is a text of Java around it
+        if running.stream.error is not None:  # Spark raises the same with a Java traceback
             raise running.stream.error from None
         raise
 
 
 def await_query(query: StreamingQuery) -> None:
-    """Wait until a query ends; a signal may interrupt it.
+    """Wait until a query ends; a signal may interrupt the wait.
 
-    The call that waits has a thread of its own. A signal handler that raises in the middle of a call of Py4J leaves the
-    answer on the connection of its thread, and the next call, such as the one that stops the query, waits for ever.
+    Another thread makes the call that waits. If a signal handler raises during a call of Py4J, the answer stays on the
+    connection of that thread, and its next call, such as the one that stops the query, would wait forever.
     """
     waiting = ThreadPoolExecutor(1, thread_name_prefix="await-query")
     try:

@@ -1,4 +1,4 @@
-"""Why a table could not be written: every table is affected, or it alone is; when it is tried again; what a stop is."""
+"""Failures of a sync: whether one affects every table or only its own, when to try again, and how the stream stops."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ticdc_source.developer_api import warn
 from ticdc_source.errors import TiCDCSourceError
 
 Result = TypeVar("Result")
-_LONGEST_WARNING = 500  # characters of an error
+LONGEST_REASON, LONGEST_WARNING = 2000, 500  # characters of an error
 
-# What Spark says of an error of ours that one of its Python processes has raised.
+# An error of this package in the text of Spark, one of whose Python processes has raised it.
 _OURS = re.compile(r"ticdc_(?:source|lakehouse)\.errors\.(\w+): (.*)")
-# What all of them are read from, and the right to write them.
+# Errors of what all tables share: what is read, and the lease.
 _OF_EVERY_TABLE = (
     errors.AccessRefusedError,
     errors.ClaimCheckUnavailableError,
@@ -34,7 +34,7 @@ _OF_EVERY_TABLE = (
     errors.SchemaRegistryUnavailableError,
     errors.StorageUnavailableError,
 )
-# What the messages and the options of a table are.
+# Errors of the messages and the options of one table.
 _OF_ONE_TABLE = (errors.DecodeError, errors.OptionError, errors.SchemaError)
 
 
@@ -44,7 +44,7 @@ def text_of(error: Exception) -> str:
 
 
 def cause_of(error: Exception) -> TiCDCSourceError | None:
-    """Return an error of this package, also if one of Spark's Python processes raised it; None if it is another's."""
+    """Return the error of this package, even if a Python process of Spark raised it; None if it is another's error."""
     if isinstance(error, TiCDCSourceError):
         return error
     ours = _OURS.search(str(error))
@@ -57,7 +57,7 @@ def cause_of(error: Exception) -> TiCDCSourceError | None:
 def is_fault(error: Exception) -> bool:
     """Whether the same write may succeed later, because an executor, a store or a catalog has failed.
 
-    This package's own errors are verdicts: about messages, options and targets they say the same again.
+    This package's own errors are no faults: the same messages, options and targets would give the same error again.
     """
     return cause_of(error) is None
 
@@ -71,16 +71,16 @@ def why_of(error: Exception) -> Why:
 
 
 def shared_cause(error: Exception) -> TiCDCSourceError | None:
-    """Return the error that every table would have, also if a worker raised it; None if this is none."""
+    """Return the error if every table would have it, even if a worker of Spark raised it; otherwise None."""
     cause = cause_of(error)
     return cause if isinstance(cause, _OF_EVERY_TABLE) else None
 
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """Tells errors of one table from those that would set every table aside."""
+    """Tells errors of one table from errors that affect every table."""
 
-    stopping: Callable[[], bool]  # what the end of a sync does to tables is not their trouble
+    stopping: Callable[[], bool]  # while a sync stops, errors are not those of a table
     try_store: Callable[[], None]  # reads and writes a small table in the store of all tables
     store: str = "The status table"
     redact: Callable[[str], str] = lambda text: text
@@ -89,31 +89,29 @@ class Shared:
     _tried_at: float = float("-inf")
 
     def retried(self, write: Callable[[], Result], what: str) -> Result:
-        """Write, and again after a fault, which is a warning; four times, with longer pauses."""
+        """Write; after a fault, warn and try again, up to four times, with longer pauses."""
 
         def again(error: Exception, pause: float) -> bool:
             if not is_fault(error) or self.stopping():
                 return False
             if not is_conflict(error):
-                why = " ".join(self.redact(text_of(error)).split())[:_LONGEST_WARNING]
+                why = " ".join(self.redact(text_of(error)).split())[:LONGEST_WARNING]
                 warn(f"{what} cannot be written, and is tried again in {pause:g} s: {why}")
             return True
 
         return retried(write, again=again)
 
     def stops_all(self, error: Exception) -> bool:
-        """Whether an error affects every table: brokers, claim checks or the session are gone.
+        """Whether an error affects every table, as brokers, claim checks or the session are gone.
 
-        If the store is, what it says is raised.
+        If the store does not work, that is raised as an error.
         """
-        if self.stopping():
-            return True
-        if shared_cause(error) is not None:
+        if self.stopping() or shared_cause(error) is not None:
             return True
         if isinstance(error, _OF_ONE_TABLE):
             return False
         failed_at = self.clock()
-        with self._lock:  # tables fail side by side: one attempt after the last of them is enough
+        with self._lock:  # tables fail in parallel: one attempt after the last failure is enough
             if self._tried_at < failed_at:
                 began = self.clock()
                 self._check_store()
@@ -125,13 +123,13 @@ class Shared:
             self.retried(self.try_store, self.store)
         except Exception as error:  # noqa: BLE001 (of any store)
             raise TargetError(
-                f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects all tables, so "
-                "none is set aside. Fix the storage or the catalog, and start again"
+                f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects every table, so "
+                "the sync ends and sets no table aside. Fix the storage or the catalog, and start the sync again"
             ) from None
 
 
 class Stream:
-    """The query that runs, and how it ends."""
+    """The streaming query of a sync, and how it ends."""
 
     def __init__(self, config: SyncConfig) -> None:
         self.query: StreamingQuery | None = None
@@ -141,11 +139,11 @@ class Stream:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """End the loads, and take errors from now on for what the stop has caused: they set no table aside."""
+        """Stop the loads. Errors from now on are taken for results of the stop, and set no table aside."""
         self._stopping.set()
 
     def fail(self, error: BaseException) -> None:
-        """Stop with an error that affects all tables, such as that another sync writes them now."""
+        """Stop with an error that affects every table, such as a lost lease."""
         self.error = self.error or self.without_secrets(error)
         self.stop()
         if self.query is not None:
@@ -157,21 +155,21 @@ class Stream:
         self.error = self.query = None
 
     def check(self) -> None:
-        """Raise the error that has stopped it, if there is one."""
+        """Raise the error that has stopped the stream, if there is one."""
         if self.error is not None:
             raise self.error
 
     def is_stopped(self) -> bool:
-        """Whether the sync is being stopped, by itself or because somebody has stopped its query.
+        """Whether the sync is being stopped, by itself or by somebody who has stopped its query.
 
-        A finite run whose query has ended because it has read the topics is not.
+        A run without a trigger is not stopped when its query ends because all topics are read.
         """
         if self._stopping.is_set() or self.query is None or self.query.isActive:
             return self._stopping.is_set()
         return self.in_batch or not self._is_finite or self.query.exception() is not None
 
     def without_secrets(self, error: BaseException) -> BaseException:
-        """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        """Return the error, or one like it without secrets, as Spark logs errors and the command prints them."""
         if isinstance(error, Exception):
             error = cause_of(error) or error
         if not isinstance(error, Exception) or self._redact(str(error)) == str(error):
@@ -186,7 +184,7 @@ _CALM_S = 120.0  # two healthy minutes after a wait reset it
 
 
 class BackOff:
-    """When a table is tried again that cannot go on: the first time at once or in a minute, then later each time."""
+    """When to try a table again: first at once or in a minute, then after waits that double up to an hour."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -194,9 +192,9 @@ class BackOff:
         self._waits: dict[str, float] = {}
 
     def begins(self, name: str, *, at_end: bool = False) -> bool:
-        """Whether a table is tried now; then it waits longer the next time.
+        """Whether to try a table now; if so, its next wait is longer.
 
-        If the stream is `at_end`, there is nothing to wait for.
+        At the end of the stream (`at_end`), there is nothing to wait for.
         """
         now = self._clock()
         if at_end:

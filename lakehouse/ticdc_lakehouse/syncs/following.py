@@ -1,7 +1,7 @@
-"""What a sync knows of its tables between two micro-batches, and what each micro-batch does to them.
+"""`RunningSync`: a sync from its start to its end, with the statuses of its tables between two micro-batches.
 
-`step` says what becomes of a table, and `RunningSync` does what that asks for. What a table has missed while it was set
-aside or loading is written by `Resuming` alone.
+`step` decides what becomes of a table, and `RunningSync` carries it out. `Resuming` writes the changes that a table has
+missed while it was set aside or loading.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 
 _STATUS_EVERY_S = 30.0
 _POLL_S = 0.2
-# Beginnings of what a query says once its sources know where they start.
+# How the status message of a query begins once its sources know where they start.
 _HAS_STARTED = ("Processing", "Waiting")
 
 
 class RunningSync:
-    """A sync that runs: what it knows of its tables between two micro-batches."""
+    """A running sync, with the statuses of its tables between two micro-batches."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RunningSync:
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
         self._at_start: dict[str, TableStatus] = {}
-        self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
+        self._loaded = threading.Event()  # no micro-batch is applied until the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
         self._skips = False  # the query skips records that are lost
@@ -79,11 +79,11 @@ class RunningSync:
     # What becomes of a table
 
     def _happens(self, name: str, event: Event) -> Outcome:
-        """Let something happen to a table, and do what that asks for."""
+        """Let an event happen to a table, and carry out its effects."""
         status, effects = self._context.step(self._tables[name], event)
         if Effect.UNCLAIM in effects:
             target = existing_target(self._spark, status.target)
-            if target is not None:  # it says no longer that it is complete
+            if target is not None:  # it must not say any longer that it is complete
                 target.remove_properties([COMPLETE])
         self._tables[name] = status
         if isinstance(event, Loaded) and status.loaded_ts == event.at:
@@ -97,13 +97,13 @@ class RunningSync:
         return outcome
 
     def _due(self, *, at_end: bool = False) -> dict[str, Outcome]:
-        """Let the tables go on whose time has come, or all if the stream has ended, so that nothing is to wait for."""
+        """Let waiting tables go on whose wait is over; at the end of the stream, all of them."""
         waiting = [name for name, each in self._tables.items() if self._context.step(each, Signal.DUE) != (each, ())]
         return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
 
     def _date_loads(self) -> list[TableStatus]:
-        """Take a TSO for the tables that are to load, and return them; if TiDB does not answer, they wait."""
-        if self._skips:  # their rows must be of after the query has skipped what is lost
+        """Take a TSO for the tables that wait for a load, and return them; none if TiDB does not answer."""
+        if self._skips:  # their rows must be read after the query has skipped the lost records
             return []
         names = [
             name for name, each in self._tables.items() if isinstance(each.phase, Loading) and each.phase.at is None
@@ -116,7 +116,7 @@ class RunningSync:
         return [self._tables[name] for name in names]
 
     def _loads_ended(self, events: LoadEvents) -> None:
-        """Write what was kept for tables whose load has ended, and let them follow."""
+        """Write the kept records of tables whose load has ended, and let the tables follow."""
         for name, event in events.items():
             status = self._happens(name, event).status
             if status.kind == "table":
@@ -127,7 +127,7 @@ class RunningSync:
     # Before the first micro-batch
 
     def start(self) -> None:
-        """Make sure that this sync, and no other, writes the tables now."""
+        """Make sure that only this sync writes the tables, and compare its checkpoint with the lake."""
         self._context.views.check(self._spark)
         identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads)
         known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
@@ -141,43 +141,44 @@ class RunningSync:
             event = disclaimer(self._config, status)
             if event is not None:
                 self._happens(name, event)
-        if self._tables != self._at_start or any(_matters(stated[name], each) for name, each in self._tables.items()):
+        matters = any(_differs(stated[name], each, _MATTERS) for name, each in self._tables.items())
+        if matters or self._tables != self._at_start:
             self._commit_status()
 
     def writing(self) -> AbstractContextManager[None]:
-        """Write, and ask before each commit whether another sync has taken over: this process may have been stopped."""
+        """Write while the block runs, and check the lease before each commit: this process may have been suspended."""
         return asking(self._lease.check)
 
     def close(self) -> None:
-        """End what still writes, and let another sync write the tables."""
+        """End the loads, and release the lease, so that another sync may write the tables."""
         self.stream.stop()
         self._joining.join()
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
             why = self._config.redact(text_of(error))
-            warn(f"The lease of {self._status.name} ends by itself: {why}")
+            warn(f"The lease of {self._status.name} cannot be released: {why}. It expires within 5 minutes")
         if ENGINES[self._config.format].caches_tables:
             self._show_written()
 
     def _show_written(self) -> None:
-        """Let the caller's session see what other sessions have written: it may have kept what the tables were."""
-        written = [each for name, each in self._tables.items() if _has_written(self._at_start.get(name), each)]
+        """Let the caller's session see what other sessions have written, as it may have cached older tables."""
+        written = [each for name, each in self._tables.items() if _differs(self._at_start.get(name), each, _WRITTEN)]
         names = [parse_table(each.table_name) for each in written]
         logs = [self._config.layout.target(name, "__log") for name in names if self._config.of_table(name).history]
         for target in filter(None, (*(each.target for each in written), *logs, self._context.quarantine.name)):
-            with suppress(Exception):  # of a store that is gone, for one
+            with suppress(Exception):  # such as a store that is gone
                 existing_target(self._spark, target)
 
     def resume(self, names: tuple[str, ...]) -> None:
-        """Let tables that are set aside go on: write what they have missed, now, or load them."""
+        """Resume tables that are set aside: write what they have missed, or let them be loaded."""
         began = time.monotonic()
         aside = {name.lower(): name for name, each in self._tables.items() if isinstance(each.phase, SetAside)}
         for name in names:
             if name.lower() not in aside:
-                raise OptionError(f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}")
+                raise OptionError(f"{name} is not set aside. Tables set aside: {', '.join(aside.values()) or 'none'}")
             if not self._config.selects(parse_table(aside[name.lower()])):
-                raise OptionError(f"{name} is not copied: `tables` does not match it, or its section has skip = true")
+                raise OptionError(f"Cannot resume {name}: `tables` does not match it, or its section has skip = true")
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
         outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
@@ -191,8 +192,8 @@ class RunningSync:
         return [each for each in every if each.state != "left out"]
 
     def load(self, writer: str) -> None:
-        """Load the tables that need it: before the first micro-batch is applied, or beside the stream."""
-        if self._skips:  # nothing is loaded before the query has skipped what is lost
+        """Load the tables that need it, before the first micro-batch is applied or beside the stream."""
+        if self._skips:  # nothing is loaded before the query has skipped the lost records
             return
         try:
             self._writer = writer
@@ -210,7 +211,7 @@ class RunningSync:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
-                # Also if TiDB has not answered until now.
+                # Even if TiDB has not answered yet.
                 self._joining.load_beside(filter(_is_dated, self._tables.values()))
         except BaseException as error:
             query = self.stream.query
@@ -220,9 +221,9 @@ class RunningSync:
         self._loaded.set()
 
     def _wait_for_offsets(self) -> bool:
-        """Wait until the stream knows where it starts; return whether the stream is new.
+        """Wait until the stream knows its first offsets; return whether the stream is new.
 
-        A TSO that is taken earlier may be older than the first change that the stream reads: between them is a gap.
+        A TSO taken earlier could be older than the first change that the stream reads, and leave a gap between them.
         """
         query = self.stream.query
         if query is None or self.checkpoint.starts() is not None:
@@ -234,10 +235,9 @@ class RunningSync:
         return True
 
     def load_the_rest(self) -> None:
-        """Load what has joined while the topics were read, if the stream has ended with them."""
-        if self._config.trigger is not None or self._skips or self.stream.error is not None:
-            return
-        if self.stream.is_stopped():
+        """Load the tables that have joined while the topics were read, if the stream has ended at their end."""
+        stream = self.stream
+        if self._config.trigger is not None or self._skips or stream.error is not None or stream.is_stopped():
             return
         began = time.monotonic()
         if not self._batches:
@@ -256,14 +256,14 @@ class RunningSync:
     # After a loss
 
     def heals_loss(self, error: BaseException) -> bool:
-        """Whether an error of the stream says that records are lost, and tables heal."""
+        """Whether an error of the stream is a loss of records, and tables heal."""
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
     def restart_after_loss(self, reason: str, *, skips: bool) -> None:
-        """Let every table heal, as the records of any may be lost.
+        """Let every table heal, as records of any table may be lost.
 
-        If the next query `skips` that without an error, more may be lost meanwhile, so every table heals once more.
+        If the next query `skips` lost records without an error, it may lose more, so every table heals again after it.
         """
         self._joining.join()
         self._joining.finished()
@@ -279,7 +279,7 @@ class RunningSync:
     # A micro-batch
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
-        """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
+        """Apply a micro-batch. Spark repeats one in which it was killed; its finished steps are not done again."""
         stream = self.stream
         try:
             stream.in_batch = True
@@ -288,10 +288,12 @@ class RunningSync:
             stream.in_batch = False
         except BaseException as error:
             if stream.error is None and isinstance(error, Exception) and stream.is_stopped():
-                raise stream.without_secrets(error) from None  # not the sync's error: the next start repeats this
+                raise stream.without_secrets(error) from None  # the next start repeats the micro-batch
             stream.error = stream.error or stream.without_secrets(error)
             if not isinstance(stream.error, Exception):  # Py4J does not answer Spark then, and Spark waits
-                raise TiCDCSourceError(f"The micro-batch was interrupted by {type(error).__name__}") from error
+                raise TiCDCSourceError(
+                    f"The micro-batch was interrupted by {type(error).__name__}. Start the sync again to repeat it"
+                ) from error
             if stream.error is error:
                 raise
             raise stream.error from None
@@ -299,16 +301,14 @@ class RunningSync:
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         while not self._loaded.wait(1):
             if self.stream.is_stopped():
-                raise TiCDCSourceError(
-                    "The sync was stopped while it loaded its tables; start it again, and the load continues"
-                )
+                raise TiCDCSourceError("The sync was stopped during the load. Start it again, and the load continues")
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
         self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         self.stream.check()  # the lease was lost before the stream began
         self._lease.check()
         self._claim()
-        number = batch_id + self._marks.shift  # Spark's own numbers its state
+        number = batch_id + self._marks.shift  # the state of the stream goes by Spark's own
         self._last_batch = number - 1
         self._loads_ended(self._joining.finished())
         with tables(
@@ -334,7 +334,7 @@ class RunningSync:
         resumed = self._after_changes(outcomes, changes.ddl, number)
         outcomes |= resumed
         begun = self._date_loads()
-        changed = any(_matters(before.get(name), each) for name, each in self._tables.items())
+        changed = any(_differs(before.get(name), each, _MATTERS) for name, each in self._tables.items())
         self._tables |= {name: each.without_changes(changes.resolved_ts) for name, each in self._tables.items()}
         upkeep = self._upkeep.after_batch(self._tables)
         self._tables |= upkeep
@@ -361,9 +361,9 @@ class RunningSync:
     def _after_changes(
         self, applied: Mapping[str, Outcome], ddl: Mapping[str, Sequence[DDLEvent]], number: int
     ) -> dict[str, Outcome]:
-        """Do what a micro-batch asks for, once its changes are written or kept.
+        """Let tables go on that the DDL of a micro-batch concerns, or whose wait is over, once its changes are written.
 
-        Returns what became of the tables that were set aside and whose missed changes are written.
+        Returns the outcomes of tables that were set aside, and whose missed changes were written.
         """
         explained = []
         for name, each in applied.items():
@@ -381,13 +381,13 @@ class RunningSync:
         return resumed | {name: each for name, each in due.items() if not isinstance(each.status.phase, Loading)}
 
     def _claim(self) -> None:
-        """Say that this query writes the tables, before its first micro-batch is applied."""
+        """Write into the status table that this query writes the tables, before its first micro-batch is applied."""
         if self._claimed:
             return
-        self._lease.check(now=True)  # before it says so
+        self._lease.check(now=True)  # before the claim
         claim = partial(claimed, self._config, self.checkpoint.starts, self._writer)
         identity = self._status.change(claim, self._writer)
-        self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
+        self._lease.check(now=True)  # in some stores, two processes can create the table; the last one has it
         self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
         self._claimed = True
 
@@ -426,7 +426,7 @@ class RunningSync:
     # What is written down
 
     def end(self) -> SyncReport:
-        """Write the statuses for the last time, unless the lease was lost between two micro-batches."""
+        """Write the statuses for the last time, and return the report; fails if the lease was lost."""
         self.stream.check()
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
@@ -434,15 +434,15 @@ class RunningSync:
         return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
     def _write_status(self) -> None:
-        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
+        """Write the statuses outside a micro-batch, after a check of the lease."""
         self.stream.check()
         self._lease.check(now=True)
         self._commit_status()
 
     def _commit_status(self) -> None:
-        """Write the statuses, and then remove the kept records of tables that have them now.
+        """Write the statuses, and then remove kept records that are in their tables.
 
-        After a long merge, another sync may have taken the lease.
+        The lease is checked first: after a long merge, another sync may have taken it.
         """
         self._lease.check()
         self._context.shared.retried(lambda: self._status.write(self._tables), self._status.name)
@@ -453,25 +453,24 @@ class RunningSync:
         self._context.shared.retried(lambda: self._marks.write(self._tables), "The checkpoint")
 
     def _write_views(self, name: str) -> None:
-        """Write the views of a table that was loaded; its next micro-batch writes them again."""
+        """Write the views of a table that was loaded; its next micro-batch tries again."""
         try:
             self._context.views.write(self._spark, parse_table(name))
         except Exception as error:
             if self._context.shared.stops_all(error):
                 raise
-            warn(f"The views of {name} cannot be written: {self._config.redact(text_of(error))}")
+            why = self._config.redact(text_of(error))
+            warn(f"The views of {name} cannot be written: {why}. The next changes of the table write them again")
 
 
-def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
-    told = ("target", "batch_id", "target_batch", "loaded_ts", "maintained_ms")
-    return before is None or any(getattr(before, name) != getattr(now, name) for name in told)
+_WRITTEN = ("target", "batch_id", "target_batch", "loaded_ts", "maintained_ms")  # fields that a commit changes
+_MATTERS = ("phase", "kind", "complete_since", "bad_records")  # fields that a restart or a person needs at once
+
+
+def _differs(before: TableStatus | None, now: TableStatus, names: tuple[str, ...]) -> bool:
+    return before is None or any(getattr(before, name) != getattr(now, name) for name in names)
 
 
 def _is_dated(status: TableStatus) -> bool:
-    """Whether a table loads, and TiDB has given the TSO."""
+    """Whether a table is loading, and TiDB has given its TSO."""
     return isinstance(status.phase, Loading) and status.phase.at is not None
-
-
-def _matters(before: TableStatus | None, now: TableStatus) -> bool:
-    told = ("phase", "kind", "complete_since", "bad_records")
-    return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

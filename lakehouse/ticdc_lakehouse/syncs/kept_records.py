@@ -1,8 +1,8 @@
-"""Records that are not in their target: those of tables that are set aside, and bad ones, in `_ticdc_quarantine`.
+"""Records that are not in their target: those of tables that are set aside, and bad records in `_ticdc_quarantine`.
 
-Until a table is resumed, its records are kept as they are. A micro-batch is kept with the bounds that it had, so a
-replay returns the changes that the table would have got then: all those of new records, and of records that were held
-back only those after `resolved_before`.
+Until a table is resumed, its records are kept as they are, each micro-batch with its bounds. So a replay returns the
+changes that the table would have got then: all changes of new records and, of records that were held back, only those
+after `resolved_before`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _BOUNDS = "_bounds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Which changes micro-batches returned."""
+    """The bounds of the changes that micro-batches returned."""
 
-    resolved_before: int | None = None  # the resolved ts before them; None if nobody knew it
+    resolved_before: int | None = None  # the resolved ts before them; None if it was not known
     resolved_ts: int | None = None
     held_from: int | None = None  # the commit-ts from which the last one held changes back; None if it held none back
 
@@ -59,9 +59,9 @@ class KeptRecords:
         self._folder = f"{checkpoint}/aside/{name}"
 
     def keep(self, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
-        """Keep the records of a micro-batch that have a row of the table, and all with DDL.
+        """Keep the records of a micro-batch that have a row of the table or DDL.
 
-        A micro-batch that Spark repeats replaces what it has kept before.
+        A micro-batch that Spark repeats replaces its kept records.
         """
         rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")
@@ -71,10 +71,10 @@ class KeptRecords:
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
     def between(self, first: int, last: int, *, begins: bool = False) -> list[KeptBatches]:
-        """Return what was kept from one micro-batch to another, both included.
+        """Return the kept records from micro-batch `first` to `last`, both included.
 
-        Usually it is one part. If the sync has changed between `latest` and `resolved` meanwhile, it is several.
-        If the table was set aside in the first one (`begins`), that must have been kept.
+        They are one part, or several if `consistency` has changed in between. If the table was set aside in the first
+        micro-batch (`begins`), it must have been kept.
         """
         try:
             kept = self._spark.read.parquet(self._folder).where(F.col("batch").between(first, last))
@@ -88,22 +88,21 @@ class KeptRecords:
         return [_part(kept, list(part)) for _, part in parts]
 
     def remove(self) -> None:
-        """Remove all that was kept, once the table has it and its status says so."""
+        """Remove all kept records, once the table has them and its status says so."""
         context = self._spark.sparkContext
         path: Any = context._jvm.org.apache.hadoop.fs.Path(self._folder)  # type: ignore[union-attr]  # noqa: SLF001
         path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: FBT003, SLF001 (Spark knows it)
 
     def _lost(self, first: int) -> CheckpointError:
-        msg = (
-            f"The folder {self._folder} lacks records of micro-batch {first}, since which the table is set aside. "
-            "Restore the folder of the checkpoint; or remove the target, and load the table again"
+        return CheckpointError(
+            f"{self._folder} lacks the kept records of micro-batch {first}, since which {self._table} is set aside. "
+            "Restore this folder of the checkpoint. Otherwise drop the target, and load the table again"
         )
-        return CheckpointError(msg)
 
 
 def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches:
     (first, before), (last, after) = batches[0], batches[-1]
-    # A record that was held back is there again in each micro-batch; the first one tells whether a part was applied.
+    # A record that was held back is in each micro-batch; only the first one tells whether some changes were applied.
     number = F.row_number().over(Window.partitionBy(*_PLACE).orderBy("batch"))
     records = kept.where(F.col("batch").between(first, last)).withColumn("_number", number).where("_number = 1")
     return KeptBatches(
@@ -129,16 +128,16 @@ _TOLD = StructType([StructField("table", StringType()), StructField("column", St
 
 
 class Quarantine:
-    """The table in the lake with bad records, and why they are bad."""
+    """The table `_ticdc_quarantine` in the lake: bad records, and why they are bad."""
 
     def __init__(self, config: SyncConfig) -> None:
         self.name, self._engine = config.layout.own("_ticdc_quarantine"), config.format
         self._lock = threading.Lock()
 
     def add(self, rows_with_bad: DataFrame, column: str, facts: CommitFacts) -> int:
-        """Add bad records that are not there yet, in one commit, whichever micro-batch brings them.
+        """Add the bad records that the table lacks, in one commit; return how many bad records there are.
 
-        A micro-batch that comes again may have others: the options may have changed.
+        They are compared, as a repeated micro-batch may have others: the options may have changed.
         """
         told = F.from_json(column, _TOLD)
         rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))
@@ -151,7 +150,7 @@ class Quarantine:
         count = rows.count()
         if count == 0:
             return 0
-        # Several tables may have bad records, and what a commit records is a setting of its session.
+        # Several tables may have bad records at once, and what a commit records is a setting of the session.
         spark = rows_with_bad.sparkSession
         with self._lock, in_own_session(spark, lambda own: open_target(own, self.name, self._engine)) as target:
             if not target.exists():
@@ -162,7 +161,7 @@ class Quarantine:
         return count
 
     def count_of(self, spark: SparkSession, table: str, first: int, last: int) -> int:
-        """How many bad records of a table came in micro-batches from the first to the last."""
+        """How many bad records of a table the micro-batches from `first` to `last` had."""
         target = open_target(spark, self.name, self._engine)
         if not target.exists():
             return 0

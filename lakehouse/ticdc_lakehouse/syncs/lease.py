@@ -1,7 +1,7 @@
-"""A lease: which process writes the tables of a sync now. It is a property of the status table, with owner and time.
+"""The lease: which process may write the tables of a sync. It is a property of the status table, with owner and time.
 
-No engine sets a property only if it is what it was. Of two processes that take a free lease at once, the last one has
-it: so whoever has written a lease reads it again after a while, and renews it only if it is still there.
+No engine has a compare-and-set of properties. If two processes take a free lease at once, the last one has it, so a
+process reads the lease again a while after it has written it, and renews it only if it is still its own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 
 _LEASE = "ticdc.lease"
-LEASE_S = 300.0  # an owner that is silent for so long is taken for dead
+LEASE_S = 300.0  # an owner that has not renewed it for so long is taken for dead
 _RENEW_S = 60.0
 _SETTLE_S = 0.2
-_PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is taken at its word
+_PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +35,16 @@ class Owner:
 
     id: str
     host: str  # the name of its machine, for people
-    space: str  # within which numbers of processes are unique: the start of the machine, and the container
+    space: str  # where the pid is unique: the boot of the machine, and the container
     pid: int
-    started: str | None = None  # when it started, as the kernel counts; None if that is not known
+    started: str | None = None  # its start time, as the kernel counts; None if unknown
 
     @staticmethod
     def of(pid: int) -> Owner:
         return Owner(id=uuid.uuid4().hex, host=platform.node(), space=_space(), pid=pid, started=_started(pid))
 
     def is_known_dead(self) -> bool:
-        """Whether this process certainly has ended: only its own machine knows it."""
+        """Whether the process has certainly ended, which only its own machine can tell."""
         if self.space != _space() or os.name != "posix":
             return False
         try:
@@ -57,7 +57,7 @@ class Owner:
 
 
 class LeaseLostError(TargetError):
-    """Another sync writes the tables."""
+    """Another sync is writing the tables."""
 
 
 class Lease:
@@ -76,10 +76,10 @@ class Lease:
         self._released = threading.Event()
 
     def take(self) -> None:
-        """Take the lease, if no other sync has it."""
+        """Take the lease; a `LeaseLostError` if another sync has it."""
         began = self._clock()
         retried(self._take, self._sleep)
-        # Another one may have looked before this one wrote, and write after it: that takes as long as it took here.
+        # Another process may have read before this one wrote, and write after it, within as long as it took here.
         self._sleep(self._clock() - began + _SETTLE_S)
         self.check(now=True)
 
@@ -91,14 +91,13 @@ class Lease:
         self._write(table)
 
     def check(self, *, now: bool = False) -> None:
-        """Make sure that this process still has the lease; `now` even if it was renewed not long ago."""
+        """Make sure that this process still has the lease; with `now`, even if it was renewed recently."""
         if not now and self._clock() - self._renewed_at < LEASE_S / 2:
             return
         with self.lock, asking(lambda: None):  # a renewal is a commit too
-            table = self._table()
-            owner, since = _read(table)
-            for pause in _PAUSES_S if owner is None else ():  # a catalog that fails may say that there is no such table
-                self._sleep(pause)
+            for pause in (None, *_PAUSES_S):
+                if pause is not None:  # a failing catalog may say that the table does not exist
+                    self._sleep(pause)
                 table = self._table()
                 owner, since = _read(table)
                 if owner is not None:
@@ -126,7 +125,7 @@ class Lease:
 
     def release(self) -> None:
         self._released.set()
-        if not self._renewed_at:  # it never had it
+        if not self._renewed_at:  # it never had the lease
             return
         with self.lock:
             table = self._table()
@@ -144,16 +143,16 @@ class Lease:
 
     def _held(self, table: Target, owner: Owner | None, since: float) -> LeaseLostError:
         if owner is None:
-            msg = f"Somebody has removed the property {_LEASE} of {table.name} while this sync ran. Start it again"
-            return LeaseLostError(msg)
+            return LeaseLostError(
+                f"The property {_LEASE} of {table.name} was removed while this sync was running. Start the sync again"
+            )
         silent = max(0.0, self._clock() - since)
         free = datetime.fromtimestamp(since + LEASE_S, timezone.utc)
-        msg = (
+        return LeaseLostError(
             f"The tables beside {table.name} are being written by another sync: process {owner.pid} on {owner.host}, "
             f"last heard of {silent:.0f} seconds ago. Stop one of the two. If that process has ended, start again "
             f"after {free:%Y-%m-%d %H:%M:%S} UTC"
         )
-        return LeaseLostError(msg)
 
 
 def _read(table: Target) -> tuple[Owner | None, float]:
@@ -174,10 +173,10 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, as the kernel counts; None if that is not known, or if it has ended."""
+    """Return the start time of a process, as the kernel counts; None if unknown, or if the process has ended."""
     try:
         # The name of the program, in brackets, may have blanks; the start is the 20th word after it.
         state, *words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else words[18]  # its parent has not asked yet how it ended
+        return None if state in "ZX" else words[18]  # Z: ended, and not yet reaped by its parent
     except (OSError, IndexError, ValueError):
         return None

@@ -1,8 +1,8 @@
-"""The rows that were there before the changes, as of one TSO, into their targets; a load that was killed continues.
+"""Loads: rows that existed before the changes → their targets, as of one TSO. A load that was killed continues.
 
-A table is read range by range, and a group of ranges is one commit, whose number the target remembers. The past does
-not change, so TiDB gives the same ranges again: the target itself says what it has. Loading and following are the same
-idempotent merge.
+A table is read range by range. A group of ranges is one commit, which records the group's number. Rows as of a TSO do
+not change, so TiDB returns the same ranges again, and the target itself tells which of them it has. Loads and changes
+use the same idempotent merge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,31 +32,31 @@ from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.tidb import SnapshotTable, TiDBConfig
-from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableFilter, TableName, duration, quoted_name, warn
+from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableName, duration, quoted_name, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
-LOAD = "ticdc.load"  # a property of a target: the TSO of the load that created it
+LOAD = "ticdc.load"  # the property of a target with the TSO of the load that created it
 RANGES_PER_COMMIT = 8  # they are read in parallel
-_WRITER = "load-"  # begins the app_id of the commits of a load
-_WATCH_SECONDS = 30.0  # between two looks at garbage collection
-_WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
+_WRITER = "load-"  # prefix of the app_id of a load's commits
+_WATCH_SECONDS = 30.0  # between two checks of garbage collection
+_WANTED_SECONDS = 3600.0  # if TiDB keeps old versions for less time, a load warns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far the load of a table is."""
+    """The progress of the load of a table."""
 
     table: TableName
-    rows: int  # about how many of its rows are in the target
-    of: int  # about how many rows it has
+    rows: int  # about how many rows are in the target
+    of: int  # about how many rows the table has
     seconds: float  # for how long it has been loading, in this run
-    had: int = 0  # about how many rows were there when this run began
+    had: int = 0  # about how many rows were in the target when this run began
     complete: bool = False
     failed: bool = False
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the load will go on at the speed of this run; None if nothing tells it yet."""
+        """How long the rest takes at the speed of this run; None if not known yet."""
         new = self.rows - self.had
         return None if new <= 0 or self.seconds <= 0 else self.seconds * max(0, self.of - self.rows) / new
 
@@ -72,20 +72,20 @@ def load_tables(
     on_progress: Callable[[LoadProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[TableName, Loaded | Exception]:
-    """Read tables as of one TSO, side by side, and write each into its target, range by range.
+    """Read tables as of one TSO, in parallel, and write each into its target, range by range.
 
-    A load that was killed goes on when it is called again: tables that are complete, and ranges that their targets
-    have, are not read again. A table that fails stops no other; its error is returned. A target that has all rows
-    gets the property `ticdc.complete` with the TSO, and is left alone from then on. If it had rows of before, those
-    that TiDB did not have at the TSO are deleted. So changes up to the TSO are not needed any more.
+    A load that was killed continues when it is called again: complete tables, and ranges that their targets have, are
+    not read again. A table that fails stops no other, and its error is returned. A target that has all rows gets the
+    property `ticdc.complete` with the TSO, and is not loaded again. If it had older rows, those that TiDB did not have
+    at the TSO are deleted. So changes up to the TSO are not needed any more.
 
-    A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
-    else may write into it before it is complete; if another writer of this package has, the rest is merged.
+    A target that the load creates gets its rows by plain appends, which cost a fraction of a MERGE. So nothing else may
+    write into it before it is complete; if another writer of this package has, the rest is merged.
 
-    Each table says whether it heals: then the target takes TiDB's types and keys if its own are other ones, and loses
-    its rows if TiDB has no such table any more. `on_progress` is called after each commit, in the thread of a table.
-    Once `stop` returns true, the load ends after the commits that are under way. If TiDB cannot be read, or the TSO is
-    older than its GC safe point, a `TiCDCSourceError` is raised.
+    `tables` says of each table whether it heals: its target then takes TiDB's types and keys if they differ, and loses
+    its rows if TiDB has no such table any more. `on_progress` is called after each commit, in the thread of the table.
+    Once `stop` returns True, the load ends after the commits in progress. If TiDB cannot be read, or the TSO is older
+    than its GC safe point, a `TiCDCSourceError` is raised.
     """
     load = _Load(config, tidb, at, on_progress, stop)
     load.watch_garbage_collection(_WANTED_SECONDS)
@@ -96,35 +96,31 @@ def load_tables(
         }
         try:
             return {name: future.result() for name, future in futures.items()}
-        except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run
+        except BaseException:  # Ctrl-C: each commit is complete, and the next run continues
             load.is_interrupted = True
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
 
+@dataclass(slots=True)
 class _Load:
     """One call of `load_tables`; its tables run in threads."""
 
-    def __init__(
-        self,
-        config: SyncConfig,
-        tidb: TiDBConfig,
-        at: int,
-        on_progress: Callable[[LoadProgress], None] | None,
-        stop: Callable[[], bool],
-    ) -> None:
-        self.config, self.tidb, self.at = config, tidb, at
-        self.is_interrupted = False
-        self._on_progress, self._stop = on_progress, stop
-        self._lock = threading.Lock()
-        self._looked = float("-inf")
-        self._warned = False
+    config: SyncConfig
+    tidb: TiDBConfig
+    at: int
+    on_progress: Callable[[LoadProgress], None] | None
+    stop: Callable[[], bool]
+    is_interrupted: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _looked: float = float("-inf")
+    _warned: bool = False
 
     def is_stopped(self) -> bool:
-        return self.is_interrupted or self._stop()
+        return self.is_interrupted or self.stop()
 
     def watch_garbage_collection(self, wanted_s: float = 0) -> None:
-        """Refuse a moment that is gone, and warn once if it will be soon; most calls ask nothing."""
+        """Fail if TiDB may have removed rows of the TSO, and warn once if it soon may; asks TiDB at most each 30 s."""
         with self._lock:
             if time.monotonic() - self._looked < _WATCH_SECONDS:
                 return
@@ -135,17 +131,17 @@ class _Load:
             self._warned = True
         still = f"keeps TSO {self.at} for {duration(left)} more" if left >= 0 else f"need not keep TSO {self.at}"
         warn(
-            f"TiDB {still}, because tidb_gc_life_time is {duration(kept)}. Let it keep the past for longer than the "
-            "load takes: SET GLOBAL tidb_gc_life_time = '24h'; set it back when the load has ended"
+            f"TiDB {still}, because tidb_gc_life_time is {duration(kept)}. Let it keep old versions for longer than "
+            "the load takes: SET GLOBAL tidb_gc_life_time = '24h'. Set it back when the load has ended"
         )
 
     def tell(self, progress: LoadProgress) -> None:
         """Report progress; a failing callback must not abort the load."""
         try:
-            if self._on_progress is not None:
-                self._on_progress(progress)
+            if self.on_progress is not None:
+                self.on_progress(progress)
         except Exception as error:  # noqa: BLE001 (of a function that a user gave)
-            warn(f"The progress of the load of {progress.table} was not told: {error}")
+            warn(f"on_load failed for {progress.table}: {error}. The load goes on")
 
     def table(self, spark: SparkSession, name: TableName, *, heals: bool) -> Loaded | Exception:
         try:
@@ -155,7 +151,7 @@ class _Load:
         except Exception as error:  # noqa: BLE001 (of the engine, of the JVM, ours: the other tables go on)
             self.tell(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
             return error
-        with suppress(Exception):  # of a catalog. The given session may have kept what the target was
+        with suppress(Exception):  # such as a catalog that is gone. The given session may have cached an older table
             existing_target(spark, load.target)
         return load
 
@@ -168,21 +164,21 @@ class _TableLoad:
         self._began = time.monotonic()
         self._settings = load.config.write_settings(name)
         self._merged, self._log = load.config.layout.target(name), load.config.layout.target(name, "__log")
-        # The number of a commit means nothing with other ranges.
+        # With other ranges, the number of a commit has another meaning.
         self._app_id = f"{_WRITER}{load.at}-{load.tidb.rows_per_range}x{RANGES_PER_COMMIT}"
         self.had = self.rows = 0  # about how many rows the target had when this run began, and how many this run wrote
 
     def run(self) -> Loaded:
-        """Write the ranges that the target lacks, and say that it is complete."""
+        """Write the ranges that the target lacks, and record that it is complete."""
         load = self.load
-        if self.heals and not self._is_in_tidb():
+        if self.heals and not load.tidb.has(self.name, load.at):
             return self._empty()
         rows = load.tidb.table(self.name, load.at, zero_date=load.config.source_option("zeroDate", "null"))
         loaded = Loaded(at=load.at, target=self._merged, kind="table", create_sql=rows.create_sql())
         as_log = replace(loaded, target=self._log, kind="log")
         for known in (loaded, as_log):
             complete = int(self._properties(known.target).get(COMPLETE, 0))
-            if complete >= load.at:  # an older claim is of before what this load mends
+            if complete >= load.at:  # an older one says nothing of what this load is to mend
                 return replace(known, at=complete)
         whole = rows.frame(self.spark, [])
         has_key = self._settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
@@ -215,7 +211,7 @@ class _TableLoad:
             if number == start:
                 self._tell(about)
             if load.is_stopped():
-                raise TiCDCSourceError(f"The load of {self.name} was stopped: load again, and it continues")
+                raise TiCDCSourceError(f"The load of {self.name} was stopped. Start the sync again, and it continues")
             load.watch_garbage_collection()
             run = partial(write, rows.frame(self.spark, group), CommitFacts(None, self._app_id, number))
             retried(run, again=lambda error, _: is_fault(error) and not load.is_stopped())
@@ -224,7 +220,7 @@ class _TableLoad:
         return number
 
     def _groups(self, rows: SnapshotTable) -> Iterator[list[Cut]]:
-        """Yield groups of ranges, each of which is one commit; the same ones in each run."""
+        """Yield groups of ranges, one for each commit; they are the same in each run."""
         after: tuple[str, ...] | None = None
         while group := rows.ranges(self.load.tidb.rows_per_range, after, RANGES_PER_COMMIT):
             yield group
@@ -232,12 +228,8 @@ class _TableLoad:
             if after is None:
                 return
 
-    def _is_in_tidb(self) -> bool:
-        exact = TableFilter(((self.name.database, self.name.table),))
-        return any(map(self.name.is_same, self.load.tidb.tables_at(exact, self.load.at)))
-
     def _empty(self) -> Loaded:
-        """Remove the rows of a table that TiDB has no longer."""
+        """Remove the rows of a table that TiDB does not have any more."""
         self._app_id = f"{_WRITER}{self.load.at}-gone"
         if existing_target(self.spark, self._merged) is not None:
             self._remove_gone()
@@ -245,7 +237,7 @@ class _TableLoad:
         return Loaded(at=self.load.at, target=self._merged, kind="table", is_gone=True)
 
     def _end(self, name: str, number: int) -> None:
-        """Commit that a target is the table at the TSO, once it has all rows and no others, and say so."""
+        """Record in a commit and in a property that a target is the table as of the TSO."""
         target = self._opened(name)
         facts = CommitFacts(self.load.at, self._app_id, number)
         if not is_same(last_batch(target, facts), facts):
@@ -259,7 +251,7 @@ class _TableLoad:
     def _create(self, whole: DataFrame) -> bool:
         """Create the target if it does not exist; return whether its rows can be appended.
 
-        They can if this load created it, and no other writer has written since.
+        They can if this load created the target, and no other writer has written into it.
         """
         target = existing_target(self.spark, self._merged)
         if target is None:
@@ -273,25 +265,25 @@ class _TableLoad:
         return writers <= {None, self._app_id} and has_all
 
     def _check_log(self) -> None:
-        """Refuse a log with rows that this load has not written: without a key, nothing tells them from new ones.
+        """Refuse a log with rows of other writers: without a key, these cannot be told from the load's.
 
-        A table that heals into a log must have no target with its rows either.
+        A table that heals into a log must not have a merged target with rows either.
         """
         keys = self._properties(self._merged).get(KEYS)
         if self.heals and keys is not None:
             raise TargetError(
-                f"{self.name} has no key in TiDB now, and {self._merged} has its rows by {keys}. "
-                "Give the table a key again; or rename or drop that target, and a log begins"
+                f"{self.name} has no key in TiDB any more, and {self._merged} has its rows by the key {keys}. Rename "
+                "or drop this target, so that a log begins; or give the table a key again"
             )
         log = existing_target(self.spark, self._log)
         writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
         others = writers - {"", self._app_id}
         if others:
             of_load = any(one.startswith(_WRITER) for one in others)
-            what = "rows of a load that did not end" if of_load else "changes of before"
+            what = "rows of an unfinished load" if of_load else "earlier changes"
             raise TargetError(
-                f"{self._log} has {what}, and nothing tells them from the rows of this load: a log has no key. "
-                f"Drop {self._log}, and load again"
+                f"{self._log} has {what}, which cannot be told from the rows of this load, as a log has no key. Drop "
+                f"{self._log}, and load the table again"
             )
 
     def _write(self, rows: SnapshotTable, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
@@ -303,7 +295,7 @@ class _TableLoad:
                 target.append(self._as_stored(frame, target), facts)
         else:
             try:
-                # Types that DDL has stated before say nothing of these rows, and older rows stay.
+                # Types from earlier DDL do not apply to these rows. Without a commit-ts, older rows stay.
                 types = replace(self._as_created(rows)[1], commit_ts=None)
                 self._merge(frame, facts, [types] if self.heals else ())
             except (SchemaError, TargetError):  # nothing was written
@@ -312,7 +304,7 @@ class _TableLoad:
                 self._merge(frame, facts, self._as_created(rows))
 
     def _as_created(self, rows: SnapshotTable) -> list[DDLEvent]:
-        """Return DDL by which the target takes TiDB's types and keys: as if the table had just been created anew."""
+        """Return DDL by which the target takes TiDB's types and keys, as if the table had just been created again."""
         statements = (f"DROP TABLE {quoted_name(self.name.table)}", "drop table"), (rows.create_sql(), "create table")
         return [
             DDLEvent(position=0, index=0, commit_ts=self.load.at - 1, table=self.name, query=query, type=kind)
@@ -326,9 +318,9 @@ class _TableLoad:
         )
 
     def _remove_gone(self) -> None:
-        """Delete the rows that TiDB did not have at the TSO: every other one has the load's sequence, or a newer one.
+        """Delete the rows that TiDB did not have at the TSO: those with an older sequence than the load's.
 
-        Their deletes may never come: they were among bad records, or in what a topic has lost.
+        Their deletes may never come, as they were among bad or lost records.
         """
         target = self._opened(self._merged)
         own = OwnColumns.of(target.properties())
@@ -351,13 +343,12 @@ class _TableLoad:
     def _opened(self, name: str) -> Target:
         target = existing_target(self.spark, name)
         if target is None:
-            raise TiCDCSourceError(f"The target {name} of {self.name} is gone since its load began: load again")
+            raise TiCDCSourceError(f"The target {name} of {self.name} was dropped during its load. Load it again")
         return target
 
     def _tell(self, about: int, *, complete: bool = False) -> None:
         seconds, rows = time.monotonic() - self._began, self.had + self.rows
-        self.load.tell(
-            LoadProgress(
-                table=self.name, rows=rows, of=max(about, rows), seconds=seconds, had=self.had, complete=complete
-            )
+        progress = LoadProgress(
+            table=self.name, rows=rows, of=max(about, rows), seconds=seconds, had=self.had, complete=complete
         )
+        self.load.tell(progress)

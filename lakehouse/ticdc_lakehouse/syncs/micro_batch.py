@@ -1,8 +1,8 @@
-"""A micro-batch of a sync: its tables are written side by side, and one that cannot go on is set aside."""
+"""A micro-batch of a sync: its tables are written in parallel, and one that cannot be written is set aside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,14 +14,14 @@ from ticdc_lakehouse.audits.repair import rows_of_keys
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of
+from ticdc_lakehouse.syncs.failures import LONGEST_REASON, Shared, shared_cause, text_of, why_of
 from ticdc_lakehouse.syncs.joining import Joining
 from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords, Quarantine
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.log import append_changes, check_key
+from ticdc_lakehouse.targets.log import IMAGES, append_changes, check_key
 from ticdc_lakehouse.targets.merge import COMPLETE, merge_changes
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.opening import open_target
@@ -32,14 +32,12 @@ from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Option
 from ticdc_source.errors import TiCDCSourceError
 
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
-_METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
-
-_LONGEST_REASON = 2000  # characters
+_METADATA_COLUMNS = 4  # the only columns of a table's changes if the micro-batch has only DDL for it
 
 
 @dataclass(slots=True, kw_only=True)
 class SyncContext:
-    """What is copied, where to, and what this process has found out about it."""
+    """What all micro-batches of a process share."""
 
     spark: SparkSession
     config: SyncConfig
@@ -47,12 +45,11 @@ class SyncContext:
     joining: Joining
     quarantine: Quarantine = field(init=False)
     views: Views = field(init=False)
-    # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
+    # Topics may have lost changes up to this commit-ts: only a table that is created later is complete without a load.
     lost_until: int | None = None
-    checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
+    checked: set[str] = field(default_factory=set)  # tables whose targets are known to be the sync's own
 
     def __post_init__(self) -> None:
-        """Make what it shares."""
         self.quarantine, self.views = Quarantine(self.config), Views(self.config)
 
     def step(self, status: TableStatus, event: Event) -> Step:
@@ -62,7 +59,7 @@ class SyncContext:
         return KeptRecords(self.spark, self.config.checkpoint, table)
 
     def reason(self, error: Exception) -> str:
-        return self.config.redact(text_of(error))[:_LONGEST_REASON]
+        return self.config.redact(text_of(error))[:LONGEST_REASON]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class Outcome:
     """What became of a table in a micro-batch."""
 
     status: TableStatus
-    images: int = 0  # how many keys it changes in a table, or how many changes a log gets; also if the target has them
+    images: int = 0  # how many keys have changes, or how many changes a log gets; even if the target has them already
     created: bool = False
     bad_records: int = 0  # how many of its records went into quarantine
 
@@ -86,20 +83,20 @@ def summed(outcomes: Sequence[Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """The changes of a micro-batch, and where they go."""
+    """The changes of a micro-batch, which it writes into targets, keeps, or puts into quarantine."""
 
     context: SyncContext
     changes: Tables
     facts: CommitFacts
-    statuses: Mapping[str, TableStatus]  # before it
-    is_replay: bool = False  # the records are kept already
+    statuses: Mapping[str, TableStatus]  # before this micro-batch
+    is_replay: bool = False  # whether these are kept records, which need not be kept again
 
     @property
     def _config(self) -> SyncConfig:
         return self.context.config
 
     def quarantine_without_table(self) -> int:
-        """Put bad records whose table is not known into quarantine, or raise their error; return how many there are."""
+        """Put bad records of unknown tables into quarantine, or raise their error; return how many there are."""
         if self.changes.bad_record_error is None or self.changes.records is None:
             return 0
         if self._config.bad_records == "fail":
@@ -127,7 +124,7 @@ class MicroBatch:
             return [each.result() for each in [pool.submit(run) for run in runs]]
 
     def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
-        """Write the changes of a table, or set it aside; what would stop every table is raised."""
+        """Write the changes of a table, or set it aside; an error that affects every table is raised."""
         wrong = refused or self.changes.errors.get(name)
         target = "" if refused is not None else self._config.layout.target(parse_table(name))
         status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
@@ -143,7 +140,7 @@ class MicroBatch:
                 self._keep(name)
             if Effect.WRITE not in effects:
                 return Outcome(status)
-            return self._retried(name, lambda: self._write(status, self.changes[name]))
+            return self.context.shared.retried(lambda: self._write(status, self.changes[name]), name)
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
             if not follows or self.context.shared.stops_all(error):
                 raise
@@ -152,8 +149,7 @@ class MicroBatch:
     def _needs_load(self, status: TableStatus) -> bool:
         """Whether a table must be loaded before its changes are written.
 
-        It need not, if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, or if TiDB has no
-        such table.
+        Not if the table is known, if its CREATE TABLE or only DDL is in this micro-batch, or if TiDB does not have it.
         """
         name = status.table_name
         ddl = self.changes.ddl.get(name, ())
@@ -164,8 +160,9 @@ class MicroBatch:
         return self.context.joining.has(parse_table(name))
 
     def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
-        """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
-        has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
+        """Write the readable changes of a table, if the error is bad records; otherwise set it aside."""
+        name = status.table_name
+        has_no_rows = len(self.changes[name].columns) <= _METADATA_COLUMNS
         if self._config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
             return self._failed(status, error)
         lacking = status
@@ -173,9 +170,8 @@ class MicroBatch:
             asked = self._write_key_only(status)
             if asked is not None:
                 return asked
-            rows = self.changes.persist(self.changes.tolerant(status.table_name))
-            writer = f"{self.facts.app_id}/{status.table_name}"
-            facts = replace(self.facts, app_id=writer)
+            rows = self.changes.persist(self.changes.tolerant(name))
+            facts = replace(self.facts, app_id=f"{self.facts.app_id}/{name}")
             quarantine = self.context.quarantine
             count = self.context.shared.retried(lambda: quarantine.add(rows, _CORRUPT, facts), quarantine.name)
             if count == 0:
@@ -183,7 +179,7 @@ class MicroBatch:
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
             is_repeated = self._is_counted(status)
             lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
-            outcome = self._retried(status.table_name, lambda: self._write(lacking, readable, whole=False))
+            outcome = self.context.shared.retried(lambda: self._write(lacking, readable, whole=False), name)
             written = replace(outcome, bad_records=count)
             if is_repeated:
                 return written
@@ -192,13 +188,13 @@ class MicroBatch:
         except Exception as second:
             if self.context.shared.stops_all(second):
                 raise
-            # Not with their number: it is counted when the micro-batch comes again.
+            # Without the number of bad records, which is counted when the micro-batch comes again.
             return self._failed(status if lacking is status else replace(status, complete_since=None), second)
 
     def _write_key_only(self, status: TableStatus) -> Outcome | None:
-        """Write the changes of a table whose only bad records have nothing but keys: TiDB is asked for those rows.
+        """Write the changes of a table whose only bad records are key-only messages: TiDB is asked for their rows.
 
-        None if it has other bad records, or needs more than those rows: with a history, or with DDL beside them.
+        None if the table has other bad records, or if those rows are not enough, as it has a history or DDL.
         """
         name, config = status.table_name, self._config
         table = parse_table(name)
@@ -220,29 +216,26 @@ class MicroBatch:
         )
         if rows is None:
             return None
-        if not readable.isEmpty():  # in a commit of its own, which does not say up to when the target is complete
+        if not readable.isEmpty():  # in a commit of their own, without a resolved ts
             alone = replace(self, facts=replace(self.facts, app_id=f"{self.facts.app_id}/readable", resolved_ts=None))
             before = replace(status, target_batch=None)
-            self._retried(name, lambda: alone._write(before, readable))  # noqa: SLF001 (its own class)
-        return self._retried(name, lambda: self._write(status, rows))
-
-    def _retried(self, name: str, write: Callable[[], Outcome]) -> Outcome:
-        return self.context.shared.retried(write, name)
+            self.context.shared.retried(lambda: alone._write(before, readable), name)  # noqa: SLF001 (its own class)
+        return self.context.shared.retried(lambda: self._write(status, rows), name)
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
 
-        If they are not `whole`, as bad records are left out of them, a CREATE TABLE clears no bad record.
+        If they are not `whole`, because bad records are left out, CREATE TABLE does not reset the count of bad records.
         """
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self._config.of_table(table), self.changes.ddl.get(name, ())
         written = self._config.write_settings(table)
-        history, history_ddl = frame, ddl  # all of them, also those that a load has
+        history, history_ddl = frame, ddl  # all of them, even those that a load has
         if status.loaded_ts is not None:  # the load has all changes and DDL up to it
             frame = frame.where(F.col(f"{self._config.column_prefix}commit_version") > status.loaded_ts)
             ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
             has_nothing = status.batch_id < 0 and not ddl and not settings.history and frame.isEmpty()
-            if has_nothing:  # nor may these bring back columns dropped since
+            if has_nothing:  # such changes could bring back columns that were dropped since
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
@@ -257,15 +250,15 @@ class MicroBatch:
         target = log_target if kind == "log" else merged_target
         if status.kind not in (None, kind):
             raise TargetError(
-                f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
-                f"sync, rename or drop that table, and delete the row of {name} from the status table"
+                f"log = true, and {name} has a merged target already: {status.target}. Remove log = true. Or stop the "
+                f"sync, rename or drop this target, and delete the row of {name} from the table _ticdc_sync"
             )
         after = -1 if status.target_batch is None else status.target_batch
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
             _check_columns(status, columns, opened)
-            if name not in self.context.checked:  # once in a process, as it reads the properties
+            if name not in self.context.checked:  # once in a process, because it reads the properties
                 _check_own(opened, status)
                 if settings.history and kind == "table":
                     self._check_history(open_target(spark, log_target, engine), status)
@@ -274,7 +267,7 @@ class MicroBatch:
             check_key(frame, merged_target, log_target)
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
         facts = self.facts
-        if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
+        if status.loaded_ts is not None:  # the load made the target complete up to its own TSO
             facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
         facts = replace(facts, resolved_ts=None) if status.bad_records else facts
         if columns and complete_since is None:
@@ -283,8 +276,7 @@ class MicroBatch:
                 opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
         if kind == "log":
             frame = self.changes.persist(frame)
-            change_type = F.col(f"{self._config.column_prefix}change_type")
-            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
+            images = frame.where(F.col(f"{self._config.column_prefix}change_type").isin(*IMAGES)).count()
             log = append_changes(frame, target, written, facts, after_batch=after, ddl=ddl, properties=properties)
             created, kind, content = log.created, None if log.missing else kind, log.content
         else:
@@ -292,10 +284,9 @@ class MicroBatch:
                 frame, target, written, facts, after_batch=after, ddl=ddl, properties=properties,
                 on_destructive_ddl="apply", on_doubtful_ddl="fail" if self._config.heal else "warn",
             )  # fmt: skip
-            created, images = merged.created, merged.images
-            content = merged.content
-            if settings.history:  # after the merge: a table that it sets aside brings these changes again
-                beside = replace(written, layout=DataLayout())  # the layout is that of the table
+            created, images, content = merged.created, merged.images, merged.content
+            if settings.history:  # after the merge: if that fails, these changes come again
+                beside = replace(written, layout=DataLayout())  # the layout is for the table alone
                 append_changes(history, log_target, beside, facts, ddl=history_ddl)
             self.context.views.write(spark, table)
         if columns and properties and complete_since != status.complete_since:
@@ -315,25 +306,25 @@ class MicroBatch:
         return Outcome(now, images=images, created=created)
 
     def _is_counted(self, status: TableStatus) -> bool:
-        """Whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        """Whether a status counts this micro-batch already: Spark repeats it after a kill."""
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
-        """Refuse a log that is behind the table beside it."""
+        """Refuse a history log that is behind its table."""
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
         held = None if last is None else last.number
         if held is not None and held < status.batch_id:
             raise TargetError(
-                f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "
-                f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
-                f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
+                f"{log.name} ends with micro-batch {held}, and {status.target} with micro-batch {status.batch_id}: the "
+                "log lacks the changes in between, because history was off. Rename or drop the log, so that a new one "
+                f"begins, and resume {status.table_name}; or remove history = true"
             )
 
     def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
-        """Return from which commit-ts on the copy has all rows, as far as that can be known.
+        """Return the commit-ts from which the copy has all rows; None if that is not known.
 
-        It has, if the stream has the table's CREATE and every change after it: no topic partition has lost changes that
-        are as new as it, and none of the table's records is bad.
+        It has all rows if the stream has the table's CREATE and every later change: no topic partition has lost changes
+        that are as new, and the table has no bad records.
         """
         if status.bad_records:
             return None
@@ -355,11 +346,11 @@ class MicroBatch:
         held_from = None if self._config.consistency == "latest" else (resolved_ts or 0) + 1
         bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
         kept = self.context.kept(name)
-        self.context.shared.retried(lambda: kept.keep(batch_id, records, bounds), f"What is kept of {name}")
+        self.context.shared.retried(lambda: kept.keep(batch_id, records, bounds), f"The kept records of {name}")
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
-    """Whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
+    """Whether a table has a key; None if the micro-batch has only DDL for it, which does not tell."""
     metadata = [field.metadata or {} for field in frame.schema]
     if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
         return None
@@ -367,33 +358,33 @@ def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
 
 
 def _check_columns(status: TableStatus, columns: Collection[str], target: Target) -> None:
-    """Refuse a target that is gone or lacks columns.
+    """Refuse a target that is gone or has lost columns.
 
-    Columns of a log may be renamed, so that its changes begin others. A target without rows may have been left between
-    two statements, when its columns began anew.
+    Columns of a log may have been renamed, so that changes go into new ones. A target without rows may lack columns:
+    the process was killed after it had dropped them, and before it added them again.
     """
     if not columns:
-        raise TargetError(f"The target {status.target} is gone. {_again(status)}")
+        raise TargetError(f"The target {status.target} does not exist any more. {_again(status)}")
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
     if missing and status.kind != "log" and target.frame().head(1):
         raise TargetError(
-            f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
-            f"renamed them. {_again(status)}"
+            f"The target {status.target} has lost these columns: {', '.join(missing)}. Somebody dropped or renamed "
+            f"them. {_again(status)}"
         )
 
 
 def _check_own(target: Target, status: TableStatus) -> None:
-    """Refuse a table that somebody has put in the place of a target."""
+    """Refuse a table that somebody has created in place of the target."""
     if TABLE_PROPERTY not in target.properties():
         raise TargetError(
-            f"The target {status.target} is another table than the one that the sync has written, or somebody has "
-            f"removed its properties ticdc.… {_again(status)}"
+            f"The target {status.target} has no property {TABLE_PROPERTY}: it is not the table that the sync wrote, or "
+            f"somebody has removed its properties. {_again(status)}"
         )
 
 
 def _again(status: TableStatus) -> str:
     return (
-        f"Restore the target, and resume {status.table_name}. Or stop the sync, drop the target, delete the row of "
-        f"{status.table_name} from the status table, and start again with [tidb], which loads the table"
+        f"Restore the target, and resume {status.table_name}. Or load the table again with [tidb]: stop the sync, drop "
+        f"the target, delete the row of {status.table_name} from the table _ticdc_sync, and start the sync again"
     )

@@ -1,9 +1,8 @@
-"""Where the tables of a sync are, in a folder or a catalog, and their names there, from any MySQL name.
+"""The places of a sync's tables, in a folder or a catalog, and their names there, from any MySQL name.
 
 Names of ASCII letters, digits and `_` stay as they are. Every other run of characters becomes `_x…_`, with its UTF-8
-bytes in hex: `my-table` is `my_x2d_table`. So whatever the name, its place has no other characters, and every file
-system, catalog and SQL parser takes it: none hides a leading `_` or `.`, decodes a `%`, or has a second form of an `é`.
-A name that would be too long for a file becomes a hash.
+bytes in hex: `my-table` is `my_x2d_table`. So every file system, catalog and SQL parser takes every name: none hides a
+leading `_` or `.`, decodes a `%`, or has a second form of an `é`. A name that is too long for a file becomes a hash.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName
 
-# What follows the place of a table in the places of what belongs to it. Some are only reserved: the place of a user's
-# table must not change when one of them comes into use.
+# What follows a table's name in the names of what belongs to it. Some are only reserved, so that the name of a user's
+# table need not change when they come into use.
 Suffix: TypeAlias = Literal["", "__current", "__deleted", "__history", "__log", "__quarantine"]
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[1:]
-_OWN = "_ticdc"  # the namespace of the sync's own tables: no place of a MySQL name begins with `_`
+_OWN = "_ticdc"  # the namespace of the sync's own tables: no name from MySQL begins with `_`
 CATALOG_OF_A_FOLDER = "lake"
 
 # A file name has at most 255 bytes, and few catalogs allow more.
 _LONGEST = 255 - max(map(len, SUFFIXES))
 _FLAGS = re.ASCII | re.IGNORECASE  # catalogs and file systems may ignore case
 _PLAIN = re.compile("[a-z0-9_]", _FLAGS)
-_HASHED = "xx_"  # begins the hash of a name
-# Harmless characters that would mean something where they stand: a hidden file, an escape, a hash, a suffix, or
-# Spark's namespace of global temporary views.
+_HASHED = "xx_"  # prefix of the hash of a name
+# Plain characters that would have a meaning where they stand: of a hidden file, an escape, a hash, a suffix, or Spark's
+# namespace of global temporary views.
 _SPECIAL = tuple(
     re.compile(pattern, _FLAGS)
     for pattern in (
@@ -62,13 +61,14 @@ class Layout:
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
         """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it."""
-        return self._in_sql(_encoded(table.database), _encoded(table.table), suffix)
+        names = (_encoded(table.database), f"{_encoded(table.table)}{suffix}")
+        if self._opens_paths:
+            return f"{self.engine}.{quoted('/'.join((self.folder, *names)))}"
+        parts = (name if _NEEDS_NO_QUOTES.fullmatch(name) else quoted(name) for name in names)
+        return ".".join((self.catalog or CATALOG_OF_A_FOLDER, *parts))
 
     def own(self, name: str) -> str:
-        """Return the name in SQL of a table that the sync keeps for itself, such as `_ticdc_sync`.
-
-        No table of MySQL has its place: those never begin with `_`.
-        """
+        """Return the name in SQL of a table of the sync itself, such as `_ticdc_sync`."""
         if self._opens_paths:
             return f"{self.engine}.{quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
@@ -76,8 +76,8 @@ class Layout:
     def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
         """Return the tables that cannot have a target, with the reasons.
 
-        Of two names that become one, the first is accepted. They become one if they differ in case only: TiDB and many
-        file systems and catalogs ignore it, but MySQL may not.
+        Of two names that differ in case only, the first is accepted: TiDB and many file systems and catalogs ignore
+        case, but MySQL may not.
         """
         found: dict[TableName, TargetError] = {}
         owners: dict[object, TableName] = {}
@@ -87,16 +87,16 @@ class Layout:
             except TargetError as error:
                 found[table] = error
                 continue
-            keys = (_bare(target), tuple(part.lower() for part in table))
+            # The place as catalogs and file systems that ignore case compare it.
+            keys = (target.replace("`", "").lower(), tuple(part.lower() for part in table))
             owner = next((owners[key] for key in keys if key in owners), None)
             if owner is None:
                 owners |= dict.fromkeys(keys, table)
                 continue
-            msg = (
+            found[table] = TargetError(
                 f"{table} has the same target as {owner}, {self.target(owner)}: their names differ in case only. "
-                "Rename one of the tables, or leave one out"
+                "Rename one of the tables, or leave one out with skip = true"
             )
-            found[table] = TargetError(msg)
         return found
 
     @property
@@ -105,21 +105,15 @@ class Layout:
 
     @property
     def folder(self) -> str:
-        """The folder, as Delta needs it: without a scheme, from the root on."""
+        """The folder as Delta needs it: a URI or an absolute path."""
         root = self.root or ""
         return (root if _SCHEME.match(root) else str(Path(root).absolute())).rstrip("/")
-
-    def _in_sql(self, database: str, table: str, suffix: Suffix) -> str:
-        if self._opens_paths:
-            return f"{self.engine}.{quoted(f'{self.folder}/{database}/{table}{suffix}')}"
-        parts = (part if _NEEDS_NO_QUOTES.fullmatch(part) else quoted(part) for part in (database, f"{table}{suffix}"))
-        return ".".join((self.catalog or CATALOG_OF_A_FOLDER, *parts))
 
 
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
     if not name:
-        raise TargetError("A table without a name, or without a database, has no target")
+        raise TargetError("A table needs a name and a database to have a target")
     escaped = {match.start() for pattern in _SPECIAL for match in pattern.finditer(name)}
     escaped |= {number for number, character in enumerate(name) if not _PLAIN.match(character)}
     runs = ((is_escaped, "".join(name[number] for number in numbers))
@@ -129,8 +123,3 @@ def _encoded(name: str) -> str:
     if len(text) <= _LONGEST:
         return text
     return f"{_HASHED}{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=20).hexdigest()}"
-
-
-def _bare(target: str) -> str:
-    """Return a target as catalogs and file systems that ignore case compare it."""
-    return target.replace("`", "").lower()

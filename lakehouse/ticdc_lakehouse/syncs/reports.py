@@ -39,7 +39,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """How the tables are when a sync ends."""
+    """The state of the tables when a sync ends."""
 
     tables: Mapping[str, TableStatus]  # the status of each table, by its name
     batches: int = 0  # how many micro-batches there were
@@ -59,13 +59,13 @@ class SyncReport:
 # Of each table.
 EXPORTED = (
     Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows written"),
-    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the resolved ts up to which the table has every change"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the resolved ts: the table has every change up to it"),
     Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
 )
 
 
 class TableMetrics(NamedTuple):
-    """What is told of a table: the members of `EXPORTED`, under the name of the sync's stream."""
+    """The metrics of a table, by the members of `EXPORTED`; `query` is the name of the sync's stream."""
 
     query: str
     table: str
@@ -87,15 +87,14 @@ def exported(
     statuses: Callable[[], Collection[TableStatus]],
     clock: Callable[[], float] = time.time,
 ) -> Iterator[None]:
-    """Serve the metrics of a sync while the block runs, if its configuration says so; `query` names the stream."""
+    """Serve the metrics of a sync while the block runs, if `prometheus_port` is given; `query` names the stream."""
     if config.prometheus_port is None:
         yield
         return
     path = config.source_option("metricsPath", "") or None
     with served(config.prometheus_port) as registry:
-        registry.register(
-            ProgressCollector(lambda: [TableMetrics.of(query, one, clock()) for one in statuses()], EXPORTED)
-        )
+        of_tables = ProgressCollector(lambda: [TableMetrics.of(query, one, clock()) for one in statuses()], EXPORTED)
+        registry.register(of_tables)
         listener = progress_listener(metrics_path=path, registry=registry, spark=spark)
         spark.streams.addListener(listener)
         try:

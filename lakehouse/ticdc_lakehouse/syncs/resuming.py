@@ -1,4 +1,4 @@
-"""What a table has missed while it was set aside or loading, written from its kept records."""
+"""Writes the changes that a table has missed while it was set aside or loading, from its kept records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT = "changes were kept while it was loading"
 
 
 class Resuming:
-    """Writes the kept records of tables."""
+    """Writes the kept records of tables into their targets."""
 
     def __init__(self, context: SyncContext, state: SyncState, marks: LakeMarks) -> None:
         self._context, self._state, self._marks = context, state, marks
@@ -29,10 +29,10 @@ class Resuming:
         self._written: set[str] = set()
 
     def write_missed(self, name: str, statuses: Statuses, last: int, writer: str) -> Outcome:
-        """Write the kept micro-batches of a table. If that fails, it stays set aside, and keeps all its records.
+        """Write the kept micro-batches of a table. If that fails, it stays set aside, and all its records are kept.
 
-        Each part is committed under the number of its last micro-batch. So the target says how far it has come, and a
-        resume that was killed continues there. `last` is the last micro-batch that Spark has committed, or is about to.
+        Each part is committed with the number of its last micro-batch, so that a resume that was killed continues from
+        what the target has. `last` is the last micro-batch that Spark has committed, or is about to commit.
         """
         aside = statuses[name]
         phase = aside.phase
@@ -45,7 +45,7 @@ class Resuming:
         try:
             parts: Sequence[KeptBatches] = ()
             since = phase.kept_from
-            if since is not None and since <= last:  # otherwise nothing is kept, or Spark repeats that micro-batch
+            if since is not None and since <= last:  # otherwise nothing is kept, or Spark repeats the micro-batch
                 first = max(since, self._last_written(aside, writer) + 1)
                 if first > since:
                     outcomes = [Outcome(self._as_written(outcomes[0].status, since, first - 1, writer))]
@@ -66,11 +66,11 @@ class Resuming:
         return replace(done, status=done.status.after_pause(aside, phase.reason or _KEPT, now_text()))
 
     def forget(self, name: str) -> None:
-        """Let the kept records of a table go, once the status table says that it follows."""
+        """Mark the kept records of a table for removal, once the status table says that it follows."""
         self._written.add(name)
 
     def forget_written(self, statuses: Statuses) -> None:
-        """Remove the kept records of tables that follow, once the status table says so."""
+        """Remove the kept records that are marked, now that the status table is written."""
         while self._written:
             name = self._written.pop()
             if not isinstance(statuses[name].phase, Following):  # its next resume needs them
@@ -79,10 +79,10 @@ class Resuming:
                 self._context.kept(name).remove()
             except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
                 why = self._context.config.redact(text_of(error))
-                warn(f"The kept records of {name} stay in the checkpoint: {why}")
+                warn(f"The kept records of {name} cannot be removed, but are not needed any more: {why}")
 
     def _as_written(self, status: TableStatus, first: int, last: int, writer: str) -> TableStatus:
-        """Return the status of a table whose target has micro-batches that the status does not know: it was killed."""
+        """Return the status with the micro-batches that the target got before a resume was killed."""
         targets = self._targets(parse_table(status.table_name))
         facts = [commit.facts for target in targets if target is not None for commit in target.commits()]
         written = [one.resolved_ts for one in facts if one.app_id == writer and (one.batch_id or 0) <= last]
@@ -97,7 +97,7 @@ class Resuming:
         return replace(status.with_bad_records(bad_records, newest_ts()), complete_since=None)
 
     def _last_written(self, status: TableStatus, writer: str) -> int:
-        """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
+        """Return the last micro-batch that the target has, and its log too if it has a history; -1 if there is none."""
         table = parse_table(status.table_name)
         batches = [None if target is None else target.last_batch(writer) for target in self._targets(table)]
         numbers = [-1 if each is None else each.number for each in batches]

@@ -1,13 +1,13 @@
-"""The Spark session of a sync, with its packages, its settings and its catalog, which is checked.
+"""The Spark session of a sync, with its packages, settings and catalog.
 
-Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
-`[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
-because its JVM runs before this program does.
+Spark downloads the jars once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS or the section
+`[spark]` names jars or packages, only these are used. spark-submit needs them as arguments, because its JVM starts
+before this program.
 
-Tables in a folder have Delta's catalog, or a Hadoop catalog of Iceberg. Any other (REST, Hive, Glue, JDBC) is
+Tables in a folder have Delta's catalog, or a Hadoop catalog of Iceberg. Any other catalog (REST, Hive, Glue, JDBC) is
 configured in the section `[spark]`, as `spark.sql.catalog.NAME`, and only checked here.
 
-Secrets are set once the session runs: PySpark passes all other settings to its JVM as arguments.
+Secrets are set once the session runs, because PySpark passes other settings to its JVM as arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the pro
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
-    # 100 by default: the code of ten tables. What is not kept is compiled again in each micro-batch.
+    # 100 by default, enough for ten tables. Code that is not in the cache is compiled again in each micro-batch.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -57,14 +57,14 @@ _ENDS_OF_QUERIES = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
 )
 _NO_CONNECT = (
-    "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
-    "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
-    "spark-submit; see 'Catalogs, S3 and clusters' in the documentation"
+    "A sync cannot run over Spark Connect, which runs foreachBatch in a separate process that cannot report the state "
+    "of tables. Start the sync on Spark's driver, with spark-submit or without SPARK_REMOTE; see 'Catalogs, S3 and "
+    "clusters' in the documentation"
 )
 
 
 def refuse_connect(spark: SparkSession) -> None:
-    """Refuse a session of Spark Connect, before anything is written."""
+    """Raise an `OptionError` for a session of Spark Connect, before anything is written."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise OptionError(_NO_CONNECT)
 
@@ -82,12 +82,17 @@ def session_of(config: SyncConfig) -> SparkSession:
     if not has_jars and _UNDER_SPARK_SUBMIT not in os.environ:
         settings["spark.jars.packages"] = package_of(config.format)
     builder = SparkSession.builder.appName(f"ticdc-lakehouse sync {','.join(config.reads)}")
-    # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
+    # PySpark passes the settings of the builder to spark-submit as arguments, which other users of the machine can see.
     secrets = config.secret_spark
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
-    spark = _started(builder)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise TargetError(_NO_JVM) from None
     _quiet(spark)
     _check_jars(spark, config.format)
     _set_secrets(spark, secrets)
@@ -98,7 +103,7 @@ def session_of(config: SyncConfig) -> SparkSession:
 
 
 def _expanded(jars: str) -> str:
-    """Return the list of jars with the files for its patterns: Spark expands those of `--jars`, and not these."""
+    """Return the list of jars with its patterns replaced by files, as Spark expands patterns only in `--jars`."""
     names: list[str] = []
     for jar in jars.split(","):
         local = jar.strip().removeprefix("file://")
@@ -106,29 +111,20 @@ def _expanded(jars: str) -> str:
         is_pattern = "*" in path.name and "://" not in local
         files = sorted(map(str, path.parent.glob(path.name))) if is_pattern else [jar]
         if not files:
-            raise OptionError(f"[spark] spark.jars: no file is named {jar}")
+            raise OptionError(f"[spark] spark.jars: no file matches {jar}")
         names += files
     return ",".join(names)
 
 
-def _started(builder: SparkSession.Builder) -> SparkSession:
-    try:
-        return builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise TargetError(_NO_JVM) from None
-
-
 def _quiet(spark: SparkSession) -> None:
-    """Let Spark not log what the command says itself."""
+    """Keep Spark from logging errors that the command prints itself."""
     log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     for name in _ENDS_OF_QUERIES:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
-    """Set secret settings of a session that runs; one that Spark takes only when it starts is an error."""
+    """Set secret settings of the running session; a setting that Spark takes only at its start is an error."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
     for name, value in secrets.items():
         if name.startswith(_HADOOP):
@@ -138,16 +134,16 @@ def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
             spark.conf.set(name, value)
         except Exception:  # noqa: BLE001 (of Spark or Py4J; its text may have the value)
             raise OptionError(
-                f"[spark] {name}: Spark takes this setting only when it starts, as an argument that other users of the "
-                "machine see, so it cannot have a secret. Write it into spark-defaults.conf; or, if its value is not "
-                "secret, into sync.toml itself"
+                f"[spark] {name}: Spark takes this setting only at its start, as an argument that other users of the "
+                "machine can see, so its value cannot be secret. Write it into spark-defaults.conf; or, if the value "
+                "is no secret, write the value itself into sync.toml"
             ) from None
 
 
 def _preload_workers(spark: SparkSession) -> None:
-    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
+    """Let Spark fork Python workers from a process that has imported their modules, which saves a second for each.
 
-    Only in local mode: a node of a cluster may find this package only when a task brings it.
+    Only in local mode: a node of a cluster may get this package only with a task.
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
     settings = context.env().conf()
@@ -156,7 +152,7 @@ def _preload_workers(spark: SparkSession) -> None:
 
 
 def start_workers(spark: SparkSession) -> None:
-    """Let Spark start its Python workers now, in the background: a new JVM needs seconds for the first one.
+    """Let Spark start its Python workers now, in the background, as the first one takes seconds.
 
     Only in local mode, where the workers of all tasks are those of one node.
     """
@@ -164,7 +160,7 @@ def start_workers(spark: SparkSession) -> None:
         return
 
     def run() -> None:
-        with suppress(Exception):  # the first micro-batch has the same error, and says it
+        with suppress(Exception):  # the first micro-batch raises the same error
             rows = spark.range(0, 1, numPartitions=min(spark.sparkContext.defaultParallelism, _MOST_WORKERS))
             rows.mapInArrow(lambda batches: batches, rows.schema).collect()
 
@@ -172,7 +168,7 @@ def start_workers(spark: SparkSession) -> None:
 
 
 def _check_jars(spark: SparkSession, engine: str) -> None:
-    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension."""
+    """Refuse a session without the jars of the engine; Spark itself only logs that an extension is missing."""
     utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
     name = ENGINES[engine].session["spark.sql.extensions"].replace(".", "/")
     if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
@@ -181,7 +177,7 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
     submit = f"spark-submit --packages {package} …"
     advice = submit if _UNDER_SPARK_SUBMIT in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
     raise OptionError(
-        f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+        f"The Spark session has no {engine.title()}, whose jars Spark needs at its start. Give them: {advice}"
     )
 
 
@@ -201,4 +197,4 @@ def package_of(engine: str) -> str:
     if package is not None:
         return package
     tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(ENGINES[engine].packages))
-    raise OptionError(f"{engine} has no release for PySpark {pyspark.__version__}: {tested}")
+    raise OptionError(f"{engine} has no release for PySpark {pyspark.__version__}. Install another one: {tested}")

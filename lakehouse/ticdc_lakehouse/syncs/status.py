@@ -1,4 +1,4 @@
-"""`_ticdc_sync`: a table in the lake that says how each copied table is, and which sync writes it."""
+"""`_ticdc_sync`: a table in the lake with the status of each copied table, and the sync that writes them."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from ticdc_source.developer_api import DDLEvent, MetricFiles, loads, parse_table
 from ticdc_source.errors import CheckpointError
 
 Kind = Literal["table", "log"]
-# What ends it that a table is set aside: a person; time, after a fault; DDL that explains its changes, or else TiDB,
-# if it may be asked; or TiDB.
+# How a table that is set aside goes on: a person resumes it; it is tried again, after a fault; DDL explains its
+# changes, or else it is read again from TiDB, if that is allowed; or it is read again from TiDB.
 EndsBy = Literal["resume", "retry", "ddl", "heal"]
 _TOLD = {
     "resume": "",
     "retry": ". The sync resumes the table by itself",
-    "ddl": ". If DDL of the table that comes later explains it, the table goes on by itself",
-    "heal": ". Soon the table is read again from TiDB",
+    "ddl": ". If later DDL of the table explains this, the sync resumes the table by itself",
+    "heal": ". The sync will read the table again from TiDB",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Its changes are written."""
+    """Changes of the table are written."""
 
     word: ClassVar = "following"
-    lacks: str | None = None  # so that it will be read again from TiDB
-    complete_before: int | None = None  # `complete_since` before its records in quarantine
+    lacks: str | None = None  # what the copy lacks, so that it will be read again from TiDB
+    complete_before: int | None = None  # its `complete_since` before it had bad records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Its rows are read from TiDB, and what the stream brings meanwhile is kept.
+    """The rows of the table are read from TiDB, and its records from the stream are kept meanwhile.
 
-    It is "healing" if they are read again because the stream alone cannot keep it right. Records from before are then
-    kept only for a history.
+    It is "healing" if the rows are read again, because the stream alone cannot keep the copy right. Records that were
+    kept before then stay only if the table has a history.
     """
 
     reason: str | None = None  # why it heals
@@ -61,7 +61,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """The copy stays as it is, and what the stream brings is kept; it still lacks what it lacked as `Following`."""
+    """The copy is not changed, and the records of the table are kept; `lacks` is as in `Following`."""
 
     word: ClassVar = "set aside"
     reason: str
@@ -74,7 +74,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """`tables` or `skip` leaves the table out, so its changes are lost to the target."""
+    """`tables` or `skip` leaves the table out, so the target misses its changes."""
 
     word: ClassVar = "left out"
 
@@ -85,9 +85,9 @@ _PHASES: dict[str, type[Phase]] = {
     "following": Following, "loading": Loading, "healing": Loading, "set aside": SetAside, "left out": LeftOut,
 }  # fmt: skip
 
-_MOST_PAUSES = 50  # that a status remembers one by one
-_ATTEMPT = "ticdc.attempt"  # a property that says nothing
-_SYNC = "ticdc.sync"  # the property of the table that names the sync
+_MOST_PAUSES = 50  # that a status keeps; the oldest ones are joined
+_ATTEMPT = "ticdc.attempt"  # a property without a meaning, to try a write
+_SYNC = "ticdc.sync"  # the property of the table with the `Identity`
 _FILE = "_ticdc_sync.json"
 _FILE_VERSION = 1
 _log = logging.getLogger(__name__)
@@ -95,38 +95,38 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it."""
+    """A time in which a copy did not follow its table, so its state at a commit-ts in it is unknown."""
 
     reason: str  # why it stopped
-    ended: str  # when it went on, in ISO 8601, UTC
-    complete_since: int | None  # the status's `complete_since` before it
-    from_ts: int  # the last commit-ts up to which the copy was known to have every change before it
-    to_ts: int  # the commit-ts up to which it had every change after it
-    rows: int | None = None  # how many rows were read from TiDB; None if the records that were kept have ended it
+    ended: str  # when the copy went on, in ISO 8601, UTC
+    complete_since: int | None  # the status's `complete_since` before the pause
+    from_ts: int  # the copy had every change up to this commit-ts before the pause
+    to_ts: int  # the copy had every change up to this commit-ts after the pause
+    rows: int | None = None  # how many rows were read from TiDB; None if kept records were written instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """How the copy of a table is."""
+    """Replication status of one table."""
 
     table_name: str  # the table, as messages spell it
     target: str  # the name of the target in SQL
-    phase: Phase = Following()  # what happens to its changes; only `steps.step` lets another one follow
-    kind: Kind | None = None  # `table` if each row stands once, `log` if every change does
+    phase: Phase = Following()  # what happens to its changes; only `steps.step` changes it
+    kind: Kind | None = None  # `table` for a merged target, `log` for a log of all changes; None before the first rows
     complete_since: int | None = None  # the commit-ts from which the copy has had all rows; None if unknown
     resolved_ts: int | None = None  # the copy has every change up to this commit-ts, itself included
-    loaded_ts: int | None = None  # the TSO of the load that made it complete: changes up to it are not applied
-    create_sql: str | None = None  # its `CREATE TABLE` as of `loaded_ts`: earlier DDL may be missing in the topics
+    loaded_ts: int | None = None  # the TSO of its last load: changes up to it are not applied
+    create_sql: str | None = None  # its `CREATE TABLE` as of `loaded_ts`, as earlier DDL may be missing in the topics
     batch_id: int = -1  # the micro-batch that changed it last
     images: int = 0  # how many changed rows the sync has written
-    last_error: str | None = None  # why it was set aside the last time
-    maintained_ms: int | None = None  # when its files were tidied last, or it was created: milliseconds since the epoch
-    maintained_batch: int | None = None  # the micro-batch that had changed it last then
-    bad_records: int = 0  # how many of its records are in quarantine since it was created: their changes are missing
+    last_error: str | None = None  # why it was last set aside
+    maintained_ms: int | None = None  # when it was last maintained, or created: milliseconds since the epoch
+    maintained_batch: int | None = None  # its `batch_id` at that time
+    bad_records: int = 0  # how many of its records are in quarantine, so that their changes are missing
     bad_until: int | None = None  # no bad record has a larger commit-ts
     columns: tuple[str, ...] = ()  # the columns that the sync has seen in the target
     target_batch: int | None = None  # the last micro-batch that a commit of the target records
-    target_content: str | None = None  # what that commit records of it, as its number may be given again
+    target_content: str | None = None  # the `identity` of that commit, as the number may be used again
     pauses: tuple[Pause, ...] = ()  # the times in which it did not follow, the oldest first
 
     @property
@@ -135,7 +135,7 @@ class TableStatus:
 
     @property
     def reason(self) -> str | None:
-        """Why it is not following, and what ends that; of a table that follows, its last error."""
+        """Why it is not following, and how it goes on; its last error, if it is following."""
         if isinstance(self.phase, SetAside):
             return f"{self.phase.reason}{_TOLD[self.phase.ends_by]}"
         if isinstance(self.phase, LeftOut):
@@ -144,12 +144,12 @@ class TableStatus:
 
     @property
     def kept_from(self) -> int | None:
-        """The first micro-batch whose records are kept, because they are not written yet."""
+        """The first micro-batch whose records are kept because they are not written yet."""
         return self.phase.kept_from if isinstance(self.phase, (Loading, SetAside)) else None
 
     @property
     def lacks(self) -> tuple[str | None, int | None]:
-        """What it lacks, so that it will be read again; and its `complete_since` before that."""
+        """What it lacks, so that it will be read again, and its `complete_since` before that."""
         phase = self.phase
         return (phase.lacks, phase.complete_before) if isinstance(phase, (Following, SetAside)) else (None, None)
 
@@ -167,17 +167,17 @@ class TableStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the copy has all rows of the table, and goes on."""
+        """Whether the copy has all rows of the table, and follows it."""
         return self.state == "following" and self.complete_since is not None and not self.bad_records
 
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
-        """Return the status after a micro-batch that may have had no changes of the table."""
+        """Return the status after a micro-batch, whether it had changes of the table or not."""
         if resolved_ts is None or self.state != "following" or self.bad_records:
             return self
         return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
 
     def lag(self, now: float) -> float | None:
-        """Return how many seconds the copy is behind, by its resolved ts and the time in seconds since 1970."""
+        """Return the age of the resolved ts in seconds; `now` is in seconds since the epoch."""
         return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
 
     def as_row(self) -> dict[str, Any]:
@@ -185,12 +185,12 @@ class TableStatus:
         return {name: flat.get(name) for name in _SCHEMA.names if name != "written"}
 
     def as_json(self, now: float) -> dict[str, object]:
-        """Return it as values of JSON, with its commit-ts as times too, and with its lag."""
+        """Return it as JSON values, also with times for its commit-ts, and its lag."""
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
         return {**self.as_row(), "reason": self.reason, **times, "lag_seconds": self.lag(now)}
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
-        """Return the status once so many records are bad, none newer than a commit-ts."""
+        """Return the status with `count` bad records, none of which has a commit-ts after `until`."""
         return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
 
     def without_bad_records(self) -> TableStatus:
@@ -198,7 +198,7 @@ class TableStatus:
         return replace(self, phase=phase, bad_records=0, bad_until=None)
 
     def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
-        """Add a pause that has ended, if anybody knows its commit-ts."""
+        """Return the status with a pause that has ended, if the commit-ts of its start and end are known."""
         if before.resolved_ts is None or self.resolved_ts is None:
             return self
         pause = Pause(reason=reason, ended=ended, complete_since=before.complete_since, from_ts=before.resolved_ts,
@@ -238,10 +238,10 @@ _SCHEMA = StructType([
 
 
 class StatusFile:
-    """`_ticdc_sync.json`: a copy of the table in a small file, so that whoever asks for it need not start Spark.
+    """`_ticdc_sync.json`: a copy of the table in a small file, which can be read without Spark.
 
-    It is written after each commit of the table, beside the tables of a folder, or in the checkpoint's folder if they
-    are in a catalog. A store that `pyarrow.fs` cannot write is no error: the table is asked then.
+    It is written after each commit of the table, in the folder of the tables, or in the checkpoint's folder if they are
+    in a catalog. If `pyarrow.fs` cannot write it, that is no error: readers use the table instead.
     """
 
     def __init__(self, config: SyncConfig) -> None:
@@ -257,7 +257,7 @@ class StatusFile:
         self._is_off = False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows of the table. After a failure, which is logged, this process tries no more."""
+        """Write the rows of the table. A failure is logged, and this process does not try again."""
         if self._is_off:
             return
         whole = {"version": _FILE_VERSION, "table": self._table, "written": now_text(), "statuses": list(rows)}
@@ -268,7 +268,7 @@ class StatusFile:
             self._files.put(_FILE, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             self._is_off = True
-            _log.info("%s cannot be written, so that --status starts Spark: %s", self.place, self._files.shown(error))
+            _log.info("%s cannot be written, so --status has to start Spark: %s", self.place, self._files.shown(error))
 
     def read(self) -> tuple[list[TableStatus], str, str] | None:
         """Return the statuses, when they were written, and the place; None without a file that this release reads."""
@@ -283,14 +283,14 @@ class StatusFile:
 
 
 class StatusTable:
-    """The table of statuses. It is small, and each write replaces it whole in one commit, and then its file."""
+    """The table of statuses. Each write replaces all its rows in one commit, and then its file."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
         self.name = config.layout.own("_ticdc_sync")
         self.lock = threading.RLock()  # two commits of one process must not conflict
         self._file = StatusFile(config)
         self._spark, self._engine = spark, config.format
-        self.written = 0  # how often the statuses have been written, as far as this object has read or written them
+        self.written = 0  # how often the statuses have been written, as of the last read or write here
 
     def opened(self) -> Target:
         return open_target(self._spark, self.name, self._engine)
@@ -307,18 +307,18 @@ class StatusTable:
         return {each.table_name: each for each in statuses}
 
     def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Identity:
-        """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
+        """Make sure that a sync may write the tables, before it starts; create the status table if it does not exist.
 
-        The id of its streaming query is None if it has no checkpoint yet, and `committed` is the last micro-batch that
-        has ended by the checkpoint, -1 if none has. Returns what the status table says of the sync.
+        `query_id` is None if the sync has no checkpoint yet. `committed` is the last micro-batch that is committed in
+        the checkpoint, -1 if there is none. Returns the identity of the sync.
         """
         target, read = self.opened(), sorted(topics)
         if not target.exists():
             if committed >= 0:
                 raise CheckpointError(
-                    f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
-                    "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
-                    "with a new checkpoint"
+                    f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables of the "
+                    "checkpoint are gone, or in another place. Give their folder or catalog, or restore them. Or start "
+                    "over with a new checkpoint"
                 )
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
@@ -327,13 +327,13 @@ class StatusTable:
             except Exception:  # of any catalog
                 target = self.opened()
                 if not target.exists():
-                    raise  # otherwise another sync has just created it
-        before = self._identity(target)
+                    raise  # otherwise another sync has just created the table
+        before = self.identity(target)
         if before["topics"] != read:
             raise TargetError(
                 f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
-                f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
-                f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
+                f"{', '.join(read)}. Give each sync its own folder or catalog. If these are topics of the same "
+                f"changefeed, confirm it: ALTER TABLE {self.name} SET TBLPROPERTIES "
                 f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
             )
         self._check_writer(before, query_id)
@@ -342,15 +342,11 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def identity(self) -> Identity:
-        """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost."""
-        return self._identity(self.opened())
-
     def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
-        """Change what the table says of the sync, and return it; if a `writer` is given, no other query may."""
+        """Change the identity, and return it; fails if another query than `writer` has written the tables."""
         with self.lock:
             target = self.opened()
-            before = self._identity(target)
+            before = self.identity(target)
             if writer is not None:
                 self._check_writer(before, writer)
             now = change(before)
@@ -368,7 +364,7 @@ class StatusTable:
             self._file.write(named)
 
     def attempt(self) -> None:
-        """Write something, and read the statuses: whatever a table needs of the store is needed here."""
+        """Write a property, and read the statuses: this needs the same of the store as the writes of a table."""
         with self.lock:
             self.opened().set_properties({_ATTEMPT: uuid4().hex})
         self.read()
@@ -377,18 +373,19 @@ class StatusTable:
         if identity["writer"] not in (None, query_id):
             raise CheckpointError(
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
-                f"{', and the folder given for this one has none' if query_id is None else ''}. If that checkpoint is "
-                "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
+                f"{', and the given folder has no checkpoint' if query_id is None else ''}. Give the folder of that "
+                "checkpoint, or restore it if it is lost. Or start over with a new folder of tables and a new "
                 "checkpoint"
             )
 
-    def _identity(self, target: Target) -> Identity:
+    def identity(self, target: Target | None = None) -> Identity:
+        """Return the identity of the sync that writes the tables: its topics, its writer, and what it has lost."""
         try:
-            identity = loads(target.properties().get(_SYNC, "null"))
+            identity = loads((target or self.opened()).properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
         except (KeyError, TypeError, ValueError):
             raise TargetError(
-                f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+                f"{self.name} exists, and was not created by a sync. Give the sync another folder or catalog"
             ) from None
 
 
@@ -397,21 +394,21 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
     if not table.opened().exists():
         raise TargetError(
             f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "
-            "right, the sync has not got to its first micro-batch"
+            "right, wait for the first micro-batch of the sync"
         )
     statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
-    """Return the status in a row; one that an older release has written lacks columns."""
+    """Return the status in a row, which lacks columns if an older release wrote it."""
 
     def known(kind: type[Any]) -> dict[str, Any]:
         return {each.name: row[each.name] for each in fields(kind) if row.get(each.name) is not None}
 
     phase = _PHASES[row["state"]]
     if row["state"] == "loading":
-        row = {**row, "reason": None}  # early releases wrote a last error there, and it does not heal
+        row = {**row, "reason": None}  # early releases wrote a last error there, which does not mean healing
     given = {
         **known(TableStatus),
         "phase": phase(**known(phase)),
@@ -422,5 +419,5 @@ def _status_of(row: Mapping[str, Any]) -> TableStatus:
 
 
 def now_text() -> str:
-    """Return the time in ISO 8601, UTC: people ask since when a table has been set aside, and when it went on."""
+    """Return the current time in ISO 8601, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

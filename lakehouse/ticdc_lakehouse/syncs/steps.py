@@ -1,7 +1,7 @@
-"""What may happen to a table, and what becomes of it then: a function of values alone, without Spark, TiDB or a clock.
+"""What may happen to a table, and what becomes of it: pure functions, without Spark, TiDB or a clock.
 
-`step` is the only place where a table gets another phase. What else must be done it returns as effects: `MicroBatch`
-keeps and writes records, and `RunningSync` does the rest.
+Only `step` changes the phase of a table. It returns what else must be done as effects: `MicroBatch` keeps and writes
+records, and `RunningSync` does the rest.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from ticdc_lakehouse.syncs.status import EndsBy, Following, Kind, LeftOut, Loadi
 from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
 _LEFT_OUT = (
-    "`tables` or `skip` has left it out, so its target lacks the changes of that time. With [tidb], --resume loads it "
-    "again, unless the target is a log; otherwise --resume goes on without them"
+    "`tables` or `skip` has left it out, so its target lacks the changes of that time. Resume it: with [tidb], it is "
+    "loaded again, unless the target is a log; otherwise it goes on without those changes"
 )
 _READ = "its rows were read from TiDB"
-# A fault may end by itself, DDL may explain a change that nothing explains yet, and TiDB's rows do not mend a log; any
-# other error is a verdict.
+# Kinds of errors: a fault may end by itself, later DDL may explain an unexplained change, and a log cannot be read
+# again from TiDB. Any other error is a verdict, which stays the same.
 Why = Literal["fault", "unexplained", "log", "verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the configuration allows for a table."""
+    """What the configuration says about a table."""
 
-    heals: bool = False  # may be read again from TiDB. A log may not: its rows and those of the load would mix
+    heals: bool = False  # it may be read again from TiDB; never a log, whose rows would be mixed with those of the load
     loads: bool = False  # there is a TiDB
-    has_history: bool = False  # its log needs the records that a healing table does not
-    may_lose: bool = False  # changes may be lost, so no table is complete
+    has_history: bool = False  # its log needs kept records that a healing table does not
+    may_lose: bool = False  # changes may be lost silently, so it is never complete
 
     @staticmethod
     def of(config: SyncConfig, status: TableStatus) -> Rules:
-        """Return the rules for a table; its kind is not known before its first rows, so its settings count too.
+        """Return the rules for a table. Its settings count too, as its kind is unknown before its first rows.
 
-        A table whose name is refused has no target, so nothing is read for it.
+        A table whose name is refused has no target, so it is never read.
         """
         settings = config.of_table(parse_table(status.table_name))
         has_target = bool(status.target)
@@ -51,32 +51,32 @@ class Rules:
 
 
 class Effect(Enum):
-    """What is to be done, in this order."""
+    """What must be done about a table, in this order."""
 
-    KEEP = auto()  # the records of this micro-batch
-    WRITE = auto()  # the changes of this micro-batch
-    UNCLAIM = auto()  # the target says no longer that it is complete
+    KEEP = auto()  # keep the records of this micro-batch
+    WRITE = auto()  # write the changes of this micro-batch
+    UNCLAIM = auto()  # remove from the target that it is complete
     WRITE_MISSED = auto()  # write the kept records, and forget them
-    FORGET = auto()  # the kept records
+    FORGET = auto()  # forget the kept records
 
 
 class Signal(Enum):
-    """What happens to a table, if there is no more to say about it."""
+    """Events without data."""
 
     DUE = auto()  # it has waited long enough
     EXPLAINED = auto()  # DDL for it has come
     RESUMED = auto()  # somebody resumes it
-    LOSS_POSSIBLE = auto()  # nobody knows any more whether changes are lost
+    LOSS_POSSIBLE = auto()  # changes may be lost silently from now on
     LEFT_OUT = auto()  # `tables` or `skip` leaves it out from now on
-    SELECTED = auto()  # and no longer
+    SELECTED = auto()  # `tables` and `skip` select it again
 
 
 def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
-    """Return why, at a start, a table is not complete any more; None if it is as before.
+    """Return why a table is not complete any more at a start of the sync; None if nothing has changed.
 
-    What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
-    If such a table is selected again, it is set aside, because somebody has to decide what becomes of that. With
-    `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
+    A table that `tables` or `skip` leaves out misses the changes that are read meanwhile, as the stream has the same
+    offsets for all tables. If it is selected again, it is set aside, because a person has to decide what to do about
+    them. With `failOnDataLoss=false`, the stream skips records that Kafka has removed, of whatever table.
     """
     if not config.selects(parse_table(status.table_name)):
         return Signal.LEFT_OUT
@@ -87,7 +87,7 @@ def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A micro-batch has changes of it; its target may lack rows that TiDB has."""
+    """A micro-batch has changes of the table; its target may lack rows that TiDB has (`needs_load`)."""
 
     batch: int
     needs_load: bool = False
@@ -95,7 +95,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Its changes, its kept records or the rows of its load, which were read as of a TSO, could not be written."""
+    """Its changes, its kept records or the rows of its load, read as of the TSO `at`, could not be written."""
 
     reason: str
     why: Why = "verdict"
@@ -105,7 +105,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """Changes of it are in quarantine; the others are written."""
+    """Some changes of the table are in quarantine, and the others are written."""
 
     reason: str
     complete_before: int | None
@@ -113,7 +113,7 @@ class BadRecords:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Its name means another table since then, or none: neither its kept records nor an older load keep it right."""
+    """Since a RENAME, its name is that of another table or of none, so kept records and older loads are not its own."""
 
     reason: str
     commit_ts: int | None
@@ -121,21 +121,21 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class RecordsLost:
-    """Records that the stream has not read are lost, perhaps some of this table."""
+    """Records are lost that the stream has not read, perhaps some of this table."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TargetLacks:
-    """Its target lacks what the stream does not read again."""
+    """Its target lacks changes that the stream does not read again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """Its rows are read as of a TSO; None until TiDB gives one."""
+    """Its rows are to be read as of a TSO; None if TiDB has not given one yet."""
 
     at: int | None
 
@@ -159,7 +159,7 @@ Step: TypeAlias = tuple[TableStatus, tuple[Effect, ...]]
 
 
 def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
-    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it."""
+    """Return the status of a table after an event, and the effects; unchanged if the event does not concern it."""
     match event, status.phase:
         case Signal.SELECTED, LeftOut():
             return _set_aside(status, _LEFT_OUT, now), ()
@@ -167,7 +167,7 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return status, ()
         case Changed(), _:
             return _changed(status, event)
-        case Failed(), SetAside() as aside:  # it stays so, and keeps all its records
+        case Failed(), SetAside() as aside:  # it stays set aside, and all its records are kept
             still = replace(aside, reason=event.reason, ends_by=_ends_by(event.why, rules))
             return replace(status, phase=still), ()
         case Failed(), Following():
@@ -191,7 +191,7 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return _renamed(status, phase, event, rules)
         case RecordsLost(), _ if rules.heals:
             return _healing(status, event.reason, rules)
-        case RecordsLost(), Loading() as load:  # it must be of after the loss; a log with rows of before is refused
+        case RecordsLost(), Loading() as load:  # its TSO must be after the loss; a log with earlier rows is refused
             return replace(status, phase=replace(load, at=None)), ()
         case ((RecordsLost() | Signal.LOSS_POSSIBLE), _):
             return _unclaimed(status)
@@ -218,39 +218,32 @@ def _changed(status: TableStatus, event: Changed) -> Step:
     if isinstance(phase, (Loading, SetAside)):
         kept = replace(phase, kept_from=event.batch if phase.kept_from is None else phase.kept_from)
         return replace(status, phase=kept), (Effect.KEEP,)
-    if event.needs_load and status.lacks[0] is None:  # otherwise it is read again soon
+    if event.needs_load and status.lacks[0] is None:  # otherwise it will be read again anyway
         return replace(status, phase=Loading(kept_from=event.batch)), (Effect.KEEP,)
     return status, (Effect.WRITE,)
 
 
 def _ends_by(why: Why, rules: Rules) -> EndsBy:
-    match why:
-        case "fault":
-            return "retry"
-        case "unexplained":
-            return "ddl"
-        case "log":
-            return "resume"
-        case "verdict":
-            return "heal" if rules.heals else "resume"
+    ends: dict[Why, EndsBy] = {"fault": "retry", "unexplained": "ddl", "log": "resume"}
+    return ends.get(why, "heal" if rules.heals else "resume")
 
 
 def _is_of(load: Loading, at: int) -> bool:
-    """Whether what was read as of a TSO is what a load has asked for: an older load may end after a newer one began."""
+    """Whether rows as of a TSO are those of this load: an older load may end after a newer one has begun."""
     return load.at is not None and at >= load.at
 
 
 def _set_aside(
     status: TableStatus, reason: str, now: str, ends_by: EndsBy = "resume", kept_from: int | None = None
 ) -> TableStatus:
-    """Set a table aside, which remembers what it lacks already."""
+    """Set a table aside; what it lacked before is kept."""
     lacks, before = status.lacks
     aside = SetAside(reason=reason, since=now, ends_by=ends_by, kept_from=kept_from)
     return replace(status, phase=replace(aside, lacks=lacks, complete_before=before))
 
 
 def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
-    """Load a table that a load makes complete, or else write what it has missed: rows of a log cannot be told apart."""
+    """Load a table that is not complete; write what it has missed if it is complete, is a log, or there is no TiDB."""
     if rules.loads and status.complete_since is None and status.kind != "log":
         return replace(status, phase=Loading(kept_from=aside.kept_from)), ()
     return status, (Effect.WRITE_MISSED,)
@@ -264,10 +257,10 @@ def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
 
 
 def _renamed(status: TableStatus, phase: Phase, event: Renamed, rules: Rules) -> Step:
-    """Let a table heal, unless it has been read after its RENAME, or will be.
+    """Let a table heal, unless its rows were or will be read after the RENAME.
 
-    One that a person or TiDB ends is read again anyway. One that follows, and has no rows yet, begins with the changes
-    of the table of its name.
+    A table that waits for a person or for TiDB is read again anyway. One that follows and has no rows yet begins with
+    the changes of the table that has its name now.
     """
     has_rows = status.kind is not None or not isinstance(phase, Following)
     waits = isinstance(phase, SetAside) and phase.ends_by in ("resume", "heal")
@@ -309,18 +302,18 @@ def _loaded(status: TableStatus, phase: Loading, event: Loaded, rules: Rules, no
 
 def _load_failed(status: TableStatus, phase: Loading, event: Failed, rules: Rules, now: str) -> Step:
     if event.why == "unexplained" and status.kind is not None and phase.reason is None:
-        # DDL that the target does not know yet comes with its changes; the next start loads it.
+        # DDL that the target does not have yet comes with the changes; the next start loads the table.
         return _goes_on(replace(status, phase=Following(), loaded_ts=None), phase, now)
     effects: tuple[Effect, ...] = ()
     ends_by = _ends_by("fault" if event.why == "fault" else "verdict", replace(rules, heals=False))
-    if phase.reason is not None:  # what it had is not complete any more, and the records of before are not kept
+    if phase.reason is not None:  # the copy is not complete any more, as earlier records are not kept
         status, effects = _unclaimed(status)
         ends_by = "heal" if rules.heals else ends_by
     return replace(_set_aside(status, event.reason, now, ends_by, phase.kept_from), loaded_ts=None), effects
 
 
 def _goes_on(status: TableStatus, phase: Loading, now: str, effects: tuple[Effect, ...] = ()) -> Step:
-    """Let a table go on after its load: it is set aside until what was kept is written."""
+    """Let a table go on after its load: it is set aside until its kept records are written."""
     if phase.kept_from is not None:
         aside = SetAside(reason="", since=now, kept_from=phase.kept_from)
         return replace(status, phase=aside), (*effects, Effect.WRITE_MISSED)
@@ -328,7 +321,7 @@ def _goes_on(status: TableStatus, phase: Loading, now: str, effects: tuple[Effec
 
 
 def renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[str, Renamed]]:
-    """Yield the old names of tables that are renamed: what these mean since then, only TiDB knows.
+    """Yield the old names of renamed tables; only TiDB knows which table has such a name now.
 
     A RENAME TABLE is among the events of the new name.
     """
@@ -337,8 +330,8 @@ def renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[str, Rename
             continue
         try:
             old_names = renamed_tables(event)
-        except ValueError:  # the merge sets the table of the new name aside for the same text
+        except ValueError:  # the merge of the new name fails for the same text
             continue
         for old in old_names:
-            told = f"{' '.join(event.query.split())[:200]}: {old} is another table since then, or none"
+            told = f"{' '.join(event.query.split())[:200]}: since then, {old} is another table or none"
             yield str(old), Renamed(told, event.commit_ts)

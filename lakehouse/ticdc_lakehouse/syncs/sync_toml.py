@@ -1,4 +1,4 @@
-"""`sync.toml` → `SyncConfig`: values of the types that fields have, and secrets from elsewhere."""
+"""`sync.toml` → `SyncConfig`: values with the types of its fields, and secrets from the environment or files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
 
 _Nested = TypeVar("_Nested", MaintainConfig, TiDBConfig)
 
-# Where fields of `SyncConfig` are in the file that are not at its top.
+# The fields of `SyncConfig` that are in a section of the file.
 _TARGET = ("format", "path", "catalog")
 _PLACES = {name: f"target.{name}" for name in _TARGET}
 _MADE = ("table_configs", "secret_settings")
@@ -34,12 +34,12 @@ _EXPECTED: Mapping[object, str] = {
 
 
 def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: Path | None = None) -> SyncConfig:
-    """Return the configuration that a `sync.toml` says.
+    """Return the configuration in a `sync.toml`.
 
     Args:
-        text: the file.
+        text: the text of the file.
         overrides: values that replace those of the file, by section and key: `{"target.path": "/data/lake"}`.
-        folder: the folder of the file, to which the files of secrets are relative; the working folder by default.
+        folder: the folder of `sync.toml`: paths of secret files are relative to it; the working folder by default.
 
     Example:
         ```python
@@ -51,7 +51,7 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
         ```
 
     Raises:
-        OptionError: it is no TOML, has an unknown key, or a value is wrong.
+        OptionError: the text is not TOML, has an unknown key, or has a wrong value.
     """
     try:
         document = tomllib.loads(text)
@@ -64,7 +64,7 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
 
 
 def _replaced(section: Mapping[str, object], key: str, value: object) -> dict[str, object]:
-    """Return a section with another value; names of options have no case, and topics are no pattern."""
+    """Return a section with another value; the case of names does not matter, and `subscribe` replaces a pattern."""
     replaced = {key.lower(), "subscribepattern"} if key == "subscribe" else {key.lower()}
     return {name: old for name, old in section.items() if name.lower() not in replaced} | {key: value}
 
@@ -87,7 +87,7 @@ class _Reader:
         for name, argument in _REQUIRED.items():
             if not values.get(name):
                 place = _PLACES.get(name, name)
-                raise OptionError(f"sync.toml lacks {place}, and {argument} is not given: give one of the two; {_HINT}")
+                raise OptionError(f"{place} is missing: give it in sync.toml, or as {argument}; {_HINT}")
         values["table_configs"] = {name: self._table(f'table."{name}"', value) for name, value in tables.items()}
         secret = (key for key in self.from_elsewhere if key.startswith("spark."))
         values["secret_settings"] = frozenset(key.removeprefix("spark.") for key in secret)
@@ -104,7 +104,7 @@ class _Reader:
         refuse_unknown_keys(given, [one.name for one in fields(kind)], place)
         for one in fields(kind):
             if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
-                raise OptionError(f"sync.toml lacks {place}.{one.name}; {_HINT}")
+                raise OptionError(f"{place}.{one.name} is missing in sync.toml; {_HINT}")
         return kind(**self._values(kind, given, place))  # type: ignore[arg-type]  # as above
 
     def _values(self, kind: type, given: Mapping[str, object], section: str = "") -> dict[str, object]:
@@ -134,7 +134,7 @@ class _Reader:
         raise OptionError(f"{place}{shown}: {expected}")
 
     def _texts(self, section: Mapping[str, object], place: str) -> dict[str, str]:
-        """Return options as texts. Without quotes, `kafka.group.id = "g"` is a section in a section."""
+        """Return options as texts. TOML reads `kafka.group.id = "g"` without quotes as nested sections."""
         texts: dict[str, str] = {}
         for name, value in section.items():
             if isinstance(value, dict) and set(value) not in ({"env"}, {"file"}):
@@ -144,7 +144,7 @@ class _Reader:
         return texts
 
     def _text(self, value: object, place: str) -> str:
-        """Return a text: as it is, or from where `{ env = "NAME" }` or `{ file = "PATH" }` says."""
+        """Return a text: as it is, or from the environment or a file (`{ env = "NAME" }`, `{ file = "PATH" }`)."""
         if isinstance(value, dict):
             self.from_elsewhere.add(place)
         match value:
@@ -155,7 +155,7 @@ class _Reader:
             case {"env": str(name)}:
                 if name in os.environ:
                     return os.environ[name]
-                msg = f"{place}: the environment has no variable {name}"
+                msg = f"{place}: the environment variable {name} is not set"
             case {"file": str(path)}:
                 try:
                     return (self.folder / path).read_text(encoding="utf-8").rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""`[maintain]`: which tables are due, and their rounds, which run after the merges of a micro-batch, some in each."""
+"""`[maintain]`: which tables are due for maintenance, which runs after a micro-batch for a few tables at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
+from ticdc_lakehouse.syncs.failures import LONGEST_WARNING
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.targets.maintenance import maintain
@@ -19,16 +20,15 @@ from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_source.developer_api import parse_table, warn
 
-_OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they get small files
+_OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they have small files to compact
 _KEPT_OF_OWN = timedelta(days=1)
-_LONGEST_ERROR = 500  # characters
 
 
 def due(statuses: Iterable[TableStatus], config: MaintainConfig, now_ms: int) -> list[str]:
-    """Return the tables that are due, those that have waited longest first.
+    """Return the tables that are due, the longest waiting first.
 
-    A table is due `every` so often. If no micro-batch has changed it since its last round, all that is left to do is to
-    remove versions that have become too old: it is due once they have.
+    A table is due `every` so often. If no micro-batch has changed it since its last round, it is due once its versions
+    have become too old, as there is nothing else to do.
     """
     found = []
     for each in statuses:
@@ -42,10 +42,10 @@ def due(statuses: Iterable[TableStatus], config: MaintainConfig, now_ms: int) ->
 
 
 class Upkeep:
-    """The rounds of the tables of a sync.
+    """The maintenance of a sync's tables.
 
-    They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
-    few of them: as many as are written side by side.
+    It runs between two micro-batches, so that it never conflicts with a merge. Each micro-batch waits for a few tables
+    only: as many as are written in parallel.
     """
 
     def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
@@ -55,8 +55,7 @@ class Upkeep:
     def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:
         """Maintain tables that are due; return the statuses that have changed.
 
-        The time of a table that has none starts now. After the last micro-batch, all tables that are due are
-        maintained: none will wait for them.
+        For a new table, the time until it is due starts now. After the last micro-batch, all due tables are maintained.
         """
         config = self._config.maintain
         if config is None:
@@ -77,7 +76,7 @@ class Upkeep:
         return changed
 
     def _one(self, config: MaintainConfig, status: TableStatus) -> TableStatus:
-        """Maintain a table. If that fails, its copy goes on, and it is due again in the next round."""
+        """Maintain a table. A failure is a warning, and the table is due again after `every`."""
         memory, table = config.memory, parse_table(status.table_name)
         before = None if memory is None else datetime.now(timezone.utc) - memory
         keep, compact = config.history, config.compact
@@ -87,7 +86,7 @@ class Upkeep:
         return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
 
     def _maintain_own(self, config: MaintainConfig) -> None:
-        """Maintain the tables of the sync itself, once in a round. Nobody reads their old versions."""
+        """Maintain the tables of the sync itself, once `every` so often. Their old versions are not needed."""
         now = time.monotonic()
         if self._own_at is not None and now - self._own_at < config.pause.total_seconds():
             return
@@ -105,9 +104,8 @@ class Upkeep:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-            warn(
-                f"{name} could not be maintained: {self._config.redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on"
-            )
+            why = self._config.redact(str(error))[:LONGEST_WARNING]
+            warn(f"Cannot maintain {name}: {why}. The sync goes on, and tries again after maintain.every")
 
 
 def _now_ms() -> int:

@@ -1,6 +1,6 @@
-"""The DDL of a table → statements on its target, and changes that are older than a DDL event → what TiDB has now.
+"""The DDL of a table → statements on its target, and changes older than a DDL event → the values that TiDB has now.
 
-Every step does nothing the second time, so a micro-batch that failed in between is repeated as a whole.
+Every step is idempotent, so a micro-batch that failed in between is repeated as a whole.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import DDLEvent
 
 _ROWS = ("insert", "update_postimage")
-_UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
+_UPDATE = "#ddl-"  # in the app_id of a commit that applies DDL to rows; a commit-ts and the columns follow
 
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """What DDL has done to the rows of a target, and what of it the target does not have yet."""
+    """What DDL has done to the rows of a table, and what of it the target does not have yet."""
 
     target: Target
     remembered: Mapping[str, str]
@@ -33,7 +33,7 @@ class OldRows:
     state: DDLState  # the state after the DDL events of the micro-batch
     sequence: str  # the column with the place of a row's last change
     time_zone: str = "UTC"
-    is_undone: bool = False  # whether somebody has undone what was done to rows, and the properties do not know it
+    is_undone: bool = False  # whether somebody has undone changes of rows, and the properties do not say so
 
     @classmethod
     def after(
@@ -52,8 +52,8 @@ class OldRows:
     ) -> OldRows:
         """Read the DDL events of a micro-batch, oldest first, as `DDLReader` does; nothing is written.
 
-        The properties that the target has `remembered` are None if it does not exist, `places` are those of the events
-        and of those before, and the `changes` come with the events.
+        `remembered` are the properties of the target, None if it does not exist. `places` are those of these events and
+        of earlier ones, and `changes` are the changes of the same micro-batch.
         """
         known = None if remembered is None else DDLState.of_properties(remembered)
         has_done = known is not None and (known.assignments or known.truncated_ts is not None)
@@ -62,7 +62,7 @@ class OldRows:
         columns = None if known is None else {name.lower(): type_ for name, type_ in target.columns().items()}
         row_ts = places.row_ts(sequence)
         own = {sequence.lower()} if deleted is None else {sequence.lower(), deleted.lower()}
-        is_target = columns is not None and own <= columns.keys()  # if not, the merge says so
+        is_target = columns is not None and own <= columns.keys()  # otherwise the merge fails
         is_live = "true" if deleted is None else f"NOT {quoted(deleted)}"
         reader = DDLReader(
             target=target,
@@ -82,11 +82,11 @@ class OldRows:
 
     @property
     def row_ts(self) -> str:
-        """The expression of a row's commit-ts."""
+        """The SQL expression of a row's commit-ts."""
         return self.state.places.row_ts(self.sequence)
 
     def is_emptied(self) -> bool:
-        """Whether DDL has removed all rows of the target: the table of its name has been created again."""
+        """Whether DDL has removed all rows of the target."""
         until = self.state.truncated_ts
         return until is not None and not _target_has(self.target, f"{self.row_ts} > {until}")
 
@@ -94,19 +94,19 @@ class OldRows:
         return self.state.filled(columns).as_properties()
 
     def keys(self, keys: Sequence[str]) -> tuple[str, ...]:
-        """Return the key columns that the target remembers by the names that they have now."""
+        """Return the key columns of the target by their present names."""
         new = tuple(one for one in self.state.assignments if replace(one, filled=False) not in self._past)
         return replace(self.state, assignments=new).renamed(keys)
 
     @property
     def _past(self) -> frozenset[Assignment]:
-        """What the keys in the properties have been through; DDL that came alone waits for changes with its columns."""
+        """The assignments that the keys in the properties have; DDL that came alone waits for its columns."""
         return frozenset(replace(one, filled=False) for one in self.before.assignments if one.filled)
 
     def in_changes(self, changes: Changelog, columns: Mapping[str, DataType], keys: Sequence[str]) -> Changelog:
-        """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
+        """Return the changes after the DDL: without those that DDL removed, and with its values in older ones.
 
-        An image without a row, of a delete, keeps what it has beside its key: a delete may have nothing but its key.
+        Of a delete only the key is changed, as it may have no other values.
         """
         commit_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
         if self.state.truncated_ts is not None:
@@ -128,7 +128,7 @@ class OldRows:
         return replace(changes, frame=frame, columns=fields)
 
     def check_rows(self, columns: Mapping[str, DataType]) -> None:
-        """Check that rows of the target, which exists, can get what `in_target` sets."""
+        """Refuse DDL if rows of the target, which exists, cannot get the values that `in_target` sets."""
         misfit = next(iter(self.state.misfits_of_rows(columns, self.target.columns())), None)
         if misfit is None or self.is_emptied():
             return
@@ -136,7 +136,7 @@ class OldRows:
         raise TargetError(f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}")
 
     def check_changes(self, changes: Changelog, columns: Mapping[str, DataType], images: Images) -> None:
-        """Check that changes, as they came, can become what `in_changes` makes of them.
+        """Refuse DDL if changes cannot get the values that `in_changes` gives them.
 
         Only the newest image of each key counts.
         """
@@ -150,13 +150,13 @@ class OldRows:
             if rows.join(images.frame.select("seq"), F.col(quoted(sequence)) == F.col("seq"), "left_semi").head(1):
                 raise TargetError(
                     f"{_renamed(misfit)} in changes of {changes.table or 'the table'} for {self.target.name}: only "
-                    "TiDB knows what they are now. Read the table again from TiDB, into another target"
+                    "TiDB knows the values now. Read the table again from TiDB, into another target"
                 )
 
     def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
         there = {name.lower(): type_ for name, type_ in columns.items()}
         by_name = {name.lower(): type_ for name, type_ in types.items()}
-        # If all changes are older than DDL that exchanges names, the columns have each other's types.
+        # If DDL exchanged two names, and all changes are older, the columns have each other's types.
         own = {name: self.state.wide_enough(name.lower(), type_, types) or there.get(name.lower(), type_)
                for name, type_ in types.items()}  # fmt: skip
         assigned = {one.column for one in self.state.assignments}
@@ -166,13 +166,13 @@ class OldRows:
         return {**own, **absent, **new}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
-        """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
+        """Return the columns, in lower case, that `in_changes` adds to changes with these `names`."""
         have = {name.lower() for name in names}
         columns = {name.lower() for name in self.target.columns()} if self.remembered else set()
         return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
 
     def in_tombstones(self, tombstones: Target, keys: Sequence[str], facts: CommitFacts) -> None:
-        """Rename the keys of deleted rows as those of the target will be, before the target is touched."""
+        """Rename the keys in the table of deleted keys like those of the target, before the target is changed."""
         lower = {name.lower() for name in keys}
         columns = {name: type_ for name, type_ in tombstones.columns().items() if name != self.sequence}
         values = self.state.on_rows(columns, self.row_ts, time_zone=self.time_zone)
@@ -181,16 +181,16 @@ class OldRows:
             self._assign_once(tombstones, values, self.state.pending_ts(lower), facts)
 
     def _assign_once(self, table: Target, values: Mapping[str, str], pending_ts: int, facts: CommitFacts) -> None:
-        """Set columns of older rows; not again. The names of two columns may be exchanged."""
+        """Set columns of older rows, once: a repetition would exchange two exchanged columns back."""
         writer = f"{facts.app_id or ''}{_UPDATE}{pending_ts}-{','.join(sorted(values))}"
         if all(commit.facts.app_id != writer for commit in table.commits()):
             table.update_rows(values, f"{self.row_ts} <= {pending_ts}", CommitFacts(app_id=writer))
 
     def in_target(self, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None) -> None:
-        """Do to the rows of the target what DDL has done to those of TiDB, and remember it and `more` properties."""
+        """Apply the DDL to the rows of the target, and record that and `more` in its properties."""
         columns = self.target.columns()
         state, truncated_ts = self.state, self.state.truncated_ts
-        if self.is_undone:  # the next commit hides that
+        if self.is_undone:  # after the next commit, it could not be noticed any more
             self.target.set_properties(state.as_properties())
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{self.row_ts} <= {truncated_ts}", deleted, facts)
@@ -202,7 +202,7 @@ class OldRows:
             self.target.set_properties(properties)
 
     def _empty(self, where: str, deleted: str | None, facts: CommitFacts) -> None:
-        """Remove the rows of an emptied table. It is complete then up to the commit-ts of the event."""
+        """Remove the rows of an emptied table, which is then complete up to the commit-ts of the event."""
         truncated_ts, resolved_ts = self.state.truncated_ts or 0, facts.resolved_ts
         done = CommitFacts(
             resolved_ts=truncated_ts if resolved_ts is not None and truncated_ts <= resolved_ts else None,
@@ -227,7 +227,7 @@ def _target_has(target: Target, where: str) -> bool:
 
 
 def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | None) -> bool:
-    """Whether there are changes after a commit-ts and up to another one; None for any."""
+    """Whether there are changes after a commit-ts, and up to another one unless it is None."""
     row_ts = places.row_ts(f"{changes.prefix}sequence")
     newer = changes.frame.where(f"{row_ts} > {after}")
     return bool((newer if until is None else newer.where(f"{row_ts} <= {until}")).head(1))
@@ -236,6 +236,6 @@ def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | No
 def _renamed(misfit: Misfit) -> str:
     column, type_, source, source_type, _ = misfit
     return (
-        f"DDL gave column {source} the name {column}, and {column}, which is {type_.simpleString()}, does not hold "
-        f"the {source_type.simpleString()} values of {source}"
+        f"DDL renamed column {source} to {column}, whose type {type_.simpleString()} does not hold the "
+        f"{source_type.simpleString()} values of {source}"
     )

@@ -1,4 +1,4 @@
-"""A changelog frame, its columns as they are stored, and the newest image of each key in it by `_sequence`."""
+"""A changelog frame, its columns as they are stored, and the newest image of each key by `_sequence`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE)
 _CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 _RECORD_COLUMNS = ("corrupt_record", "rescued_data")
 _TIMES = ("micros", "text")
-_TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are text
+_TIME_AS = "ticdc.time_as"  # the property of a target that stores TIME as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Changelog:
     """A changelog frame, and what its columns are."""
 
     frame: DataFrame
-    prefix: str  # what precedes the names of its metadata columns (`metadataColumnPrefix`)
+    prefix: str  # of the names of its metadata columns (`metadataColumnPrefix`)
     columns: tuple[StructField, ...]
-    table: str  # the name of the table as the field metadata has it; "" if that is lost
-    # the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key
+    table: str  # the name of the table, by the field metadata; "" if that is lost
+    # the names of the key columns, by the field metadata; empty if that is lost, or there is no key
     keys: tuple[str, ...]
     time_as: str = "micros"  # how TIME is stored: `micros` or `text`
 
@@ -92,9 +92,9 @@ def _prefix_of(schema: StructType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
+    """The newest image of each key: columns `k0`, `k1`, … with the key, `c0`, … with other columns, and three more.
 
-    `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
+    `seq` is the `_sequence`, `gone` says whether the row is deleted, and `bare` whether a delete has only the key.
     """
 
     frame: DataFrame
@@ -102,7 +102,7 @@ class Images:
     others: tuple[str, ...]  # the names of the other columns, in the order of `c0`, …
 
     def settled(self, types: Mapping[str, DataType | None]) -> Images:
-        """Return the images with other types of some columns, and without those whose type is None."""
+        """Return the images with these types of some columns, and without the columns whose type is None."""
         if not types:
             return self
         old = {name: F.col(f"c{number}") for number, name in enumerate(self.others)}
@@ -117,9 +117,9 @@ class Images:
 def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     """Return the newest image of each key, by `_sequence`; one shuffle.
 
-    A pre-image counts as a delete that comes right before its post-image, which has the same commit-ts and a higher
-    rank. So it changes nothing if the key stays, and the old key of a key update is gone. A row without a change type,
-    which is a bad record that `mode=PERMISSIVE` kept, is no image.
+    A pre-image counts as a delete right before its post-image, which has the same commit-ts and a higher rank. So it
+    has no effect if the key stays, and deletes the old row if the key changes. A row without a change type is a bad
+    record that `mode=PERMISSIVE` kept, and is left out.
     """
     names = {name.lower() for name in keys}
     key_fields = tuple(next(one for one in changes.columns if one.name.lower() == name.lower()) for name in keys)
@@ -144,13 +144,13 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
 def computed_images(
     images: Images, changes: Changelog, existing: Mapping[str, DataType], what: str
 ) -> tuple[Images, int, int, str, dict[str, DataType | None]]:
-    """Compute the images and, in the same pass, what is to be known of them.
+    """Compute the images and, in the same pass, counts of them, and the types that the target decides.
 
-    The target decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own
-    type. It does not get an undecided column without a value: values that come later would not fit a default type.
+    The target decides the type of an undecided column (`given_to_target`) if its type holds all values. It does not get
+    an undecided column without values, as later values may not fit a default type.
 
-    Returns the images; how many there are, and how many of them say that the row is gone; a text that identifies them;
-    and by the name of such a column the type that the target has, None if it lacks the column.
+    Returns the images; how many there are, and how many of them are deletes; a text that identifies them; and by column
+    the type that the target decides, None if it lacks the column.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changes.columns, types)
@@ -169,19 +169,19 @@ def computed_images(
     if row["unordered"]:
         raise SchemaError(
             f"Cannot merge {what}: {row['unordered']} keys have only rows without a _sequence, by which changes are "
-            "ordered. Keep the column as the source gives it"
+            "ordered. Keep this column unchanged"
         )
     decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
-    tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # however many they were computed in
+    tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # whatever the number of tasks that computed them
     few = replace(images, frame=frame.coalesce(tasks))
     content = f"{row['all']}:{(row['places'] or 0) % 2**64:016x}"
     return few, row["all"], row["gone"], content, decided
 
 
 def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
-    """Compute a frame once, although several statements read it, and aggregates of it in the same pass.
+    """Compute a frame once for several statements, and aggregates of it in the same pass.
 
-    In Spark Connect, which does not show the plan, the aggregates take a pass of their own.
+    In Spark Connect, which does not expose the plan, the aggregates take a second pass.
     """
     columns = [column.alias(name) for name, column in aggregates.items()]
     name = "ticdc_images"
@@ -192,15 +192,15 @@ def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[
         row: Any = kept.agg(*columns).collect()[0]
         return kept, {one: row[one] for one in aggregates}
     kept = computed(observed)
-    # Not by an Observation: that waits for an event, which Spark may drop under load.
+    # Not with an Observation, which waits for an event that Spark may drop under load.
     row = jframe.queryExecution().observedMetrics().apply(name)
     return kept, {one: row.get(number) for number, one in enumerate(aggregates)}
 
 
 def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
-    """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
+    """Return the changes with TIME as the target stores it, and set `target.time_as`. It cannot be changed later.
 
-    Without `time_as`, it is what the target has, or `micros`.
+    Without `time_as`, TIME is stored as the target has it, or as `micros`.
     """
     if time_as not in (None, *_TIMES):
         raise OptionError(f"time_as={time_as!r}: it must be 'micros' or 'text'")
@@ -210,7 +210,7 @@ def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Cha
         if name is not None:
             raise TargetError(
                 f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
-                "is TIME. Give the same again, or another target"
+                f"is TIME. Give time_as={before!r}, or another target"
             )
     target.time_as = before or time_as or "micros"
     return replace(changes, time_as=target.time_as)
@@ -226,7 +226,7 @@ def committed_at(sequence: Column) -> Column:
 
 
 def stored_column(changes: Changelog, field: StructField) -> Column:
-    """Return a column as it is stored: neither engine has intervals, so a TIME is its microseconds, or text."""
+    """Return a column as it is stored. Delta and Iceberg have no intervals, so a TIME is in microseconds, or text."""
     if not isinstance(field.dataType, DayTimeIntervalType):
         return changes.column(field.name)
     name = quoted(field.name)
@@ -237,7 +237,7 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
 
 
 def time_in_sql(micros: str, digits: int | None) -> str:
-    """Return SQL for the text of a TIME with so many digits of a second; None for those that the value has."""
+    """Return SQL for the text of a TIME, with this many fractional digits; None for as many as the value has."""
     size, places = f"abs({micros})", 6 if digits is None else digits
     pattern = "%02d:%02d:%02d" + (f".%0{places}d" if places else "")
     fraction = f"{size} % 1000000 DIV {10 ** (6 - places)}"
@@ -249,10 +249,10 @@ def time_in_sql(micros: str, digits: int | None) -> str:
 
 
 def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:
-    """Return the columns whose types a target decides, as far as it holds their values, and the types they have now.
+    """Return the columns whose types a target decides if it holds their values, and their present types.
 
-    These are undecided columns (`Column.is_undecided`), and each DECIMAL that has 38 digits because nothing states its
-    precision, if the target has a DECIMAL.
+    These are undecided columns (`Column.is_undecided`), and each DECIMAL that has 38 digits only because its precision
+    is not stated, if the target has another DECIMAL.
     """
     decided: dict[str, DataType] = {}
     for field in columns:
@@ -264,10 +264,10 @@ def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType
 
 
 def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column:
-    """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
+    """Return an aggregate: how many values of a column (`given_to_target`) would be lost in the type `wanted`.
 
-    A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
-    have more digits. If `wanted` is None, the column is left out.
+    A frame may have values although its sample had none. They need the default type: text is JSON, and a decimal may
+    have more digits. If `wanted` is None, the column would be left out, so each value is lost.
     """
     if not _are_decimals(given, wanted):
         return F.count(F.expr(column))
@@ -277,8 +277,8 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
 
 
 def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
-    """Return a column as the type that a target decides for it, by which no value is lost (`lost_values`)."""
-    # There are only NULLs otherwise, which not every type can be cast from.
+    """Return a column in the type that the target decides, in which no value is lost (`lost_values`)."""
+    # Otherwise it has only NULLs, and not every type can be cast to `wanted`.
     return column.cast(wanted) if _are_decimals(given, wanted) else F.lit(None).cast(wanted)
 
 
@@ -287,15 +287,15 @@ def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
 
 
 def rows_without(rows: DataFrame, existing: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the rows that differ from each existing one in some of the columns; NULL equals NULL."""
+    """Return the rows that equal no existing row in these columns; NULL equals NULL."""
     same = (F.col(f"here.{column}").eqNullSafe(F.col(f"there.{column}")) for column in columns)
     return rows.alias("here").join(existing.alias("there"), reduce(and_, same), "left_anti")
 
 
 def comment_of(changes: Changelog, field: StructField) -> str | None:
-    """Return the comment of a column, if the field metadata has one; of a TIME, what its number is.
+    """Return the comment of a column, from the field metadata, with the unit of a TIME that is stored as a number.
 
-    Delta's files have it in their schema, and Hadoop replaces `${name}` in that by its own setting, a secret perhaps.
+    Hadoop would replace `${name}` in the schema of Delta's files by one of its settings, which may be a secret.
     """
     comment = (field.metadata or {}).get(COMMENT)
     is_number = changes.time_as == "micros" and isinstance(field.dataType, DayTimeIntervalType)

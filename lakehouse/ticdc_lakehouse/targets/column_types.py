@@ -1,4 +1,4 @@
-"""Types of columns that change: which one holds the values of two; and MySQL's defaults → Spark's SQL."""
+"""Types of columns that change: the type that holds the values of two; and MySQL's defaults → Spark's SQL."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.sql import types as spark
 from ticdc_source.developer_api import ColumnType, loads
 
 _INTEGERS: tuple[type[spark.DataType], ...] = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
-# Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
+# Digits that a decimal needs for the values of an integer type: as many as the type to which Delta widens it.
 _DIGITS: dict[type[spark.DataType], int] = {**dict.fromkeys(_INTEGERS, 10), spark.LongType: 20}
 _MOST_DIGITS = 38
 
 
 def common_type(first: spark.DataType, second: spark.DataType) -> spark.DataType | None:
-    """Return the narrowest type that holds all values of both types; None if there is none, or only text."""
+    """Return the narrowest type that holds all values of both types; None if there is none but text."""
     if _holds(first, second):
         return first
     if _holds(second, first):
@@ -58,7 +58,7 @@ def delta_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
 
 
 def iceberg_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
-    """Iceberg keeps the scale of a decimal."""
+    """Whether Iceberg widens a type to another; it keeps the scale of a decimal."""
     if isinstance(old, spark.DecimalType) and isinstance(new, spark.DecimalType):
         return old.scale == new.scale and old.precision < new.precision
     return (type(old), type(new)) in {(spark.IntegerType, spark.LongType), (spark.FloatType, spark.DoubleType)}
@@ -68,7 +68,7 @@ def iceberg_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
 
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BYTES = {"tiny": 2**8 - 1, "": 2**16 - 1, "medium": 2**24 - 1, "long": 2**32 - 1}  # of TEXT and BLOB
-_EXACT = {"float": 2**24, "double": 2**53}  # integers up to it are values of the type
+_EXACT = {"float": 2**24, "double": 2**53}  # integers up to it are exact in the type
 _LAST_YEAR = 2155
 
 
@@ -98,7 +98,7 @@ def holds_all(wide: ColumnType, narrow: ColumnType) -> bool:
 
 
 def _bounds(type_: ColumnType) -> tuple[int, int] | None:
-    """The smallest and the largest whole number of a type."""
+    """Return the smallest and the largest whole number of a type; None if it has no numbers."""
     if type_.name == "year":
         return 0, _LAST_YEAR
     if type_.name == "decimal":
@@ -120,7 +120,7 @@ def _holds_as_float(wide: ColumnType, narrow: ColumnType) -> bool:
 
 
 def _holds_as_text(wide: ColumnType, narrow: ColumnType) -> bool:
-    """A CHAR loses its spaces at the end, and a BINARY is padded."""
+    """Whether a text or binary type holds another: a CHAR loses trailing spaces, and a BINARY is padded."""
     if wide.name == "char":
         return narrow.name == "char" and (wide.length or 1) >= (narrow.length or 1)
     if wide.name == "binary":
@@ -134,7 +134,7 @@ def _holds_as_text(wide: ColumnType, narrow: ColumnType) -> bool:
 
 
 def _longest(type_: ColumnType) -> int | None:
-    """The length of a type in its own unit: characters of VARCHAR, bytes of the others."""
+    """Return the length of a type in its unit: characters for CHAR and VARCHAR, bytes for others; None if unknown."""
     kind = type_.name.removesuffix("text").removesuffix("blob")
     if kind != type_.name:
         return _BYTES.get(kind)
@@ -146,7 +146,7 @@ def _longest(type_: ColumnType) -> int | None:
 NULL = "NULL"
 _SIMPLE_TEXT = re.compile(r"[\w .,:;+=@#/()\[\]-]*", re.ASCII)
 _BITS_TEXT = re.compile(r"([bx])'([0-9A-Fa-f]*)'", re.IGNORECASE)
-# Other texts of a date, such as one with two digits of the year, mean what MySQL's settings and version say.
+# Of other texts, such as a date with a two-digit year, the meaning depends on MySQL's settings and version.
 _DATE = re.compile(
     r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?", re.ASCII
 )
@@ -166,8 +166,8 @@ def text_literal(text: str) -> str:
 def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_zone: str = "UTC") -> str:
     """Return a default as an expression of Spark SQL that has the type of the target's column.
 
-    `value` is as MySQL writes it without quotes, None for NULL; `time_zone` is that of a TIMESTAMP's text. A
-    `ValueError` says that the text is not a value of these types.
+    `value` is MySQL's text without quotes, None for NULL; `time_zone` is that of a TIMESTAMP's text. A `ValueError` is
+    raised if the text is not a value of these types.
     """
     name = target.simpleString()
     try:
@@ -197,7 +197,7 @@ def _plain(value: str, type_: ColumnType) -> str | None:
 
 
 def _year(value: str) -> str:
-    """Return a year of one or two digits as MySQL reads it; of 0, the number is the year 0 and the text 2000."""
+    """Return a year of one or two digits as MySQL reads it; 0 is refused, as the text means 2000, the number 0."""
     number = int(value)
     if not value.isdecimal() or number == 0 or number > 99:  # noqa: PLR2004
         raise ValueError(f"{value!r} is not a year with one meaning")
@@ -299,7 +299,7 @@ def _moment(value: str, digits: int = 0) -> tuple[str, str]:
 
 
 def _fraction(text: str | None, digits: int) -> str:
-    """Return six digits of a fraction. TiDB rounds one that is longer than the type's, or cuts it off."""
+    """Return six digits of a fraction; one with more digits than the type is refused: TiDB rounds or truncates it."""
     digits_there = (text or "").rstrip("0")
     if len(digits_there) > digits:
         raise ValueError(text)

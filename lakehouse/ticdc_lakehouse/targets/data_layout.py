@@ -1,4 +1,4 @@
-"""How the rows of a table are written, and how the files of its target are laid out: what a user chooses of it."""
+"""Settings of a user: how the rows of a table are written, and how the files of its target are laid out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import OptionError
 
-LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it was created
+LAYOUT = "ticdc.layout"  # the property of a target with the layout with which it was created
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\( *([1-9][0-9]*) *, *(.+)\)", re.IGNORECASE
 )
@@ -20,7 +20,7 @@ _TRANSFORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """By which columns a target is partitioned or clustered."""
+    """The columns by which a target is partitioned or clustered."""
 
     # Columns; in Iceberg also `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(16, c)` and `truncate(10, c)`.
     partition_by: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class DataLayout:
         return bool(self.partition_by or self.cluster_by)
 
     def check(self, engine: str, what: str, *, clusters: bool, transforms: bool) -> None:
-        """Refuse what an engine lacks (`Target.check_layout`)."""
+        """Refuse a layout that the engine lacks (`Target.check_layout`)."""
         if self.partition_by and self.cluster_by:
             raise OptionError(f"{what}: partition_by and cluster_by exclude each other. Give one of them")
         if self.cluster_by and not clusters:
@@ -43,34 +43,34 @@ class DataLayout:
             raise OptionError(f"{what}: {engine} partitions by columns alone, and not by {transform}. Give {instead}")
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
-        """Refuse another layout than the one for which a target was created. Without a layout, any will do."""
+        """Refuse a layout other than that of the target; without a layout, nothing is refused."""
         now = self.as_properties().get(LAYOUT)
         before = remembered.get(LAYOUT)
         if now is None or now == before:
             return
         raise TargetError(
-            f"The target {target} was created {f'for the layout {before}' if before else 'without a layout'}, and now "
-            f"{now} is given. A layout is chosen when a target is created: leave partition_by and cluster_by out. If "
-            f"you have given the table the new layout by hand, set its property {LAYOUT} to {now}"
+            f"The target {target} was created {f'with the layout {before}' if before else 'without a layout'}, and "
+            f"{now} was given. The layout of a target cannot change: leave partition_by and cluster_by out. If you "
+            f"have changed the layout of the table by hand, set its property {LAYOUT} to {now}"
         )
 
     def as_properties(self) -> dict[str, str]:
-        """The property by which a target remembers it; nothing if there is no layout."""
+        """Return the property that records the layout in a target; empty without a layout."""
         known = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
         given = {name: list(columns) for name, columns in known.items() if columns}
         return {LAYOUT: json.dumps(given)} if given else {}
 
     def in_sql(self, target: str, columns: Iterable[str]) -> str:
-        """The clause of CREATE TABLE, which begins with a blank; nothing if there is no layout."""
+        """Return the clause of CREATE TABLE, with a blank before it; "" without a layout."""
         names = {name.lower(): name for name in columns}
 
         def found(name: str) -> str:
             if name.lower() in names:
                 return quoted(names[name.lower()])
             raise TargetError(
-                f"The target {target} cannot be created: its layout names the column {name}, and it would get "
-                f"{', '.join(names.values())}. A column comes with its first value: give its type by tableDDL or "
-                "schemaHints, or another layout"
+                f"The target {target} cannot be created: its layout has the column {name}, and its columns are "
+                f"{', '.join(names.values())}. A column is added with its first value: give its type by tableDDL or "
+                "schemaHints, or give another layout"
             )
 
         def of(text: str) -> str:
@@ -86,24 +86,24 @@ class DataLayout:
 
 
 def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mapping[str, str]) -> None:
-    """Refuse to give columns another type by which a target is laid out."""
+    """Refuse a new type for columns by which a target is laid out."""
     layout = remembered.get(LAYOUT, "").lower()
     kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
     if kept is not None:
         raise TargetError(
-            f"Column {kept} of {target} has another type now, and {target} is laid out by it: {layout}. Drop {target}, "
-            "so that it is created again"
+            f"Column {kept} of {target} has another type now, but is in the layout of the target: {layout}. Drop "
+            f"{target}, so that it is created again"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
-    """How the rows of a table are written, by its load as by its changes."""
+    """How the rows of a table are written, by its load and by its changes."""
 
     format: str | None = None  # the engine of a target that does not exist
     keys: tuple[str, ...] | None = None  # the columns that identify a row, if not those of TiDB
     deletes: Literal["soft", "hard"] | None = None
-    column_prefix: str | None = None  # precedes the names of the columns that are added
+    column_prefix: str | None = None  # the prefix of the columns that are added
     time_zone: str = "UTC"  # of TIMESTAMP defaults in DDL
     time_as: Literal["micros", "text"] | None = None  # how TIME is stored
     commit_time: bool = False  # whether the target has the time of a row's last commit

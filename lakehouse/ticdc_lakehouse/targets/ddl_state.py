@@ -1,11 +1,11 @@
-"""What DDL events do to a target table: TiCDC sends no row events for what they do to rows that exist.
+"""What DDL events do to the rows of a target, as TiCDC sends no row events for the changes that DDL makes.
 
-A row of a target knows the commit-ts of its image (`_sequence.commit_ts`). A row up to the commit-ts of a DDL event
-belongs to the schema before it (docs/wire.md, item 31), whenever it arrives: rows of other partitions may come later
-than the event. So what an event does to rows is kept as *assignments* in the properties of the target. They are made
-once for the rows that the target has, and again for each older row that a later micro-batch brings.
+A row of a target has the commit-ts of its image (`_sequence.commit_ts`). A row up to the commit-ts of a DDL event has
+the schema before it (docs/wire.md, item 31), whenever it arrives: rows of other partitions may come later than the
+event. So what an event does to rows is kept as *assignments* in the properties of the target. They are applied once to
+the rows of the target, and to each older row in a later micro-batch.
 
-Nothing here asks Spark for anything: plans are values, and expressions are texts of Spark SQL.
+Nothing here uses Spark: plans are values, and expressions are texts of Spark SQL.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RENAMED_TS = "ticdc.renamed_ts"
 KEY_DROPPED_TS = "ticdc.key_dropped_ts"
 ALTERED = "ticdc.altered"
 
-_PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
+_PLACES = "ticdc.ddl_places"  # the property of a target with its `DDLPlaces`
 
 
 @dataclass(frozen=True, slots=True)
 class DDLPlaces:
-    """The DDL events of a table that only their places order."""
+    """The DDL events of a table that are ordered by their places in Kafka, as their commit-ts is only a time."""
 
     known: tuple[tuple[int, int, int], ...] = ()  # the commit-ts, topic partition and offset of each, in order
 
@@ -54,7 +54,7 @@ class DDLPlaces:
         return DDLPlaces(tuple(one for one in self.known if one[0] >> 18 >= commit_ts >> 18))
 
     def numbered(self, event: DDLEvent) -> DDLEvent:
-        """Return an event with the number of the events before it in its commit-ts."""
+        """Return an event whose commit-ts is increased by the number of events before it at the same commit-ts."""
         if event.place is None or event.commit_ts is None:
             return event
         place = (event.commit_ts, *event.place)
@@ -62,7 +62,7 @@ class DDLPlaces:
         return replace(event, commit_ts=event.commit_ts + before)
 
     def row_ts(self, sequence: str) -> str:
-        """Return the expression of the commit-ts of rows, with the number of the events before each."""
+        """Return the SQL for the commit-ts of a row, increased by the number of events before it, as in `numbered`."""
         column = quoted(sequence)
         terms: dict[int, list[str]] = {}
         for ts, partition, offset in self.known:
@@ -76,32 +76,32 @@ class DDLPlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the rows up to a commit-ts have in a column."""
+    """The value of a column in rows up to a commit-ts."""
 
     commit_ts: int  # the commit-ts of the DDL event
     column: str  # the column, in lower case
-    source: str | None = None  # the column that this one was before the event renamed it; None for a new column
-    value: str | None = None  # the value that a new column has, as MySQL writes it; None for NULL
+    source: str | None = None  # the name of the column before the event renamed it; None for a new column
+    value: str | None = None  # the value in a new column, as MySQL writes it; None for NULL
     type: str = ""  # the MySQL type of a new column
-    filled: bool = False  # whether the rows of the target have it
+    filled: bool = False  # whether the rows of the target have the value
 
 
 class Misfit(NamedTuple):
-    """A column that has the values of another one by DDL, and whose type does not hold them."""
+    """A column to which DDL moves the values of another one, and whose type does not hold them."""
 
     column: str
     type: DataType
     source: str
     source_type: DataType
-    where: str  # a condition that holds in the rows of this DDL
+    where: str  # the condition for the rows with such values
 
 
 def types_as_property(
     before: Iterable[tuple[str, str]], columns: Iterable[StructField] = (), undecided: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the property with the MySQL types of all columns, as far as DDL and field metadata have told them.
+    """Return the property with the MySQL types of all columns that are known from DDL or field metadata.
 
-    Only DDL narrows a type: a change that comes before its MODIFY says nothing of the rows that have the wider one.
+    Only DDL narrows a type: a change may arrive before its MODIFY, while rows of the target still have the wider type.
     """
     types = dict(before)
     for one in columns:
@@ -114,7 +114,7 @@ def types_as_property(
 
 
 class _Value(NamedTuple):
-    """A value, in place of a column."""
+    """A value instead of a column."""
 
     text: str | None
     type: str
@@ -127,15 +127,14 @@ class DDLState:
     assignments: tuple[Assignment, ...] = ()  # by commit-ts
     # the largest commit-ts of an event that emptied the table; rows up to it are not in the table
     truncated_ts: int | None = None
-    handled_ts: int = 0  # the commit-ts up to which somebody has done by hand what an event does to rows
-    table: str = ""  # the table of which the target has the rows; "" if that is not known
+    handled_ts: int = 0  # the commit-ts up to which somebody has applied DDL by hand
+    table: str = ""  # the table whose rows the target has; "" if that is not known
     # the commit-ts of the last event that renamed the table, after which somebody renamed the target
     renamed_ts: int = 0
     # the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes had them
     types: tuple[tuple[str, str], ...] = ()
     places: DDLPlaces = DDLPlaces()  # the places of the events that have a time for a commit-ts
-    # the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None if it never lost
-    # it
+    # the commit-ts of the event that dropped the primary key; 0 if the table has one again, None if it never lost it
     key_dropped_ts: int | None = None
     altered: tuple[int, ...] = ()  # the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again
 
@@ -149,7 +148,7 @@ class DDLState:
             assignments=tuple(
                 replace(one, filled=one.filled or one.commit_ts == handled_ts)
                 for one in assignments
-                if one.commit_ts > (truncated_ts or 0)  # a property stays as it was before the rows went
+                if one.commit_ts > (truncated_ts or 0)  # the property may be older than the event
             ),
             truncated_ts=truncated_ts,
             handled_ts=handled_ts,
@@ -162,7 +161,7 @@ class DDLState:
         )
 
     def as_properties(self) -> dict[str, str]:
-        """Return the properties that hold the state; `HANDLED_TS` is the user's own."""
+        """Return the properties that record the state, except `HANDLED_TS`, which only a user sets."""
         kept = [{name: value for name, value in asdict(one).items() if value} for one in self.assignments]
         properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
         properties |= {TABLE: self.table} if self.table else {}
@@ -173,9 +172,10 @@ class DDLState:
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
     def without(self, undone: Iterable[tuple[int, Collection[str]]]) -> DDLState:
-        """Return the state of rows of which somebody has undone what was done to them.
+        """Return the state after somebody has undone changes of rows.
 
-        That is up to a commit-ts, and to columns, in lower case; none if the rows were removed.
+        Each change that was `undone` has the commit-ts up to which it was made, and its columns in lower case; none if
+        it was a removal of rows.
         """
         state = self
         for ts, columns in undone:
@@ -197,9 +197,9 @@ class DDLState:
         )
 
     def assigned(self, new: Assignment) -> DDLState:
-        """Return the state with one more assignment, unless it is known or there are no rows before it.
+        """Return the state with one more assignment, unless it is known or no rows are older.
 
-        The rows of the target have what a later event gave them, and what somebody has done by hand.
+        Rows of the target have it already if a later event or a person has set the column.
         """
         repeated = any((one.commit_ts, one.column) == (new.commit_ts, new.column) for one in self.assignments)
         if repeated or new.commit_ts <= (self.truncated_ts or 0):
@@ -209,17 +209,17 @@ class DDLState:
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
     def type_of(self, column: str) -> str | None:
-        """Return the MySQL type of a column, or of the one that it was before a RENAME; None if nobody knows it."""
+        """Return the MySQL type of a column, or of the column that was renamed to it; None if unknown."""
         types = dict(self.types)
         return types.get(column, types.get(self.origin(column)[0]))
 
     def typed(self, types: Mapping[str, str | None]) -> DDLState:
-        """Return the state after columns have got these MySQL types; None if nobody knows the type."""
+        """Return the state after columns have got these MySQL types; None for an unknown type."""
         now = {**dict(self.types), **types}
         return replace(self, types=tuple((name, type_) for name, type_ in now.items() if type_ is not None))
 
     def origin(self, column: str) -> tuple[str, bool]:
-        """Return which column of the target has the values of a column, and whether its rows still lack the column."""
+        """Return the column of the target with the values of a column, and whether it is new and not filled yet."""
         before: int | None = None
         for one in reversed(self.assignments):
             if one.filled or one.column != column or (before is not None and one.commit_ts >= before):
@@ -239,23 +239,23 @@ class DDLState:
     # Assignments → expressions
 
     def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
-        """Return what to set in rows of the target that are older than events: expressions by column."""
+        """Return what to set in rows of the target that are older than the events: SQL by column."""
         pending = self._pending(columns)
         kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
         return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
 
     def misfits_of_rows(self, columns: Mapping[str, DataType], row_columns: Mapping[str, DataType]) -> list[Misfit]:
-        """Return the columns of the target whose types do not hold what `on_rows` is to set."""
+        """Return the columns of the target whose types do not hold what `on_rows` sets."""
         return _misfits(self._pending(columns), columns, row_columns, "")
 
     def misfits_of_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str
     ) -> list[Misfit]:
-        """Return the columns whose types do not hold what `on_changes` returns; the arguments are its own."""
+        """Return the columns whose types do not hold what `on_changes` sets; the arguments are the same."""
         return _misfits(self.assignments, columns, changes, row_ts, own=True)
 
     def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
-        """Return the narrowest type that holds the values of a column, and of those that DDL has renamed to it."""
+        """Return the narrowest type for a column's values and those that DDL renames to it; None if there is none."""
         given = {name.lower(): one for name, one in sources.items()}
         pieces = _pieces(self.assignments, [column]).get(column, ())
         renamed = [given[what] for _, what in pieces if isinstance(what, str) and what in given]
@@ -265,7 +265,7 @@ class DDLState:
         return wide
 
     def pending_ts(self, columns: Iterable[str]) -> int:
-        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
+        """Return the commit-ts up to which `on_rows` changes rows; 0 if it changes none."""
         return max((one.commit_ts for one in self._pending(columns)), default=0)
 
     def filled(self, columns: Iterable[str]) -> DDLState:
@@ -275,10 +275,10 @@ class DDLState:
         )
 
     def _pending(self, columns: Iterable[str]) -> list[Assignment]:
-        """Return the assignments that `on_rows` makes.
+        """Return the assignments that `on_rows` makes now.
 
-        A column that the target lacks gets its values later, and until then the column that it was before keeps them;
-        unless it was renamed again, to a column that the target has: the values pass through it.
+        A renamed column that the target lacks gets its values later, and the column of the old name keeps them until
+        then. If it was renamed again, to a column that the target has, the values go there at once.
         """
         names = {name.lower() for name in columns}
         open_ = [one for one in self.assignments if not one.filled]
@@ -305,10 +305,10 @@ class DDLState:
             waiting += more
 
     def replaced(self, columns: Collection[str], changes: Collection[str]) -> dict[str, str]:
-        """Return the new names of columns whose own name another column has by now: by new name, the old one.
+        """Return the columns that the target lacks, and whose old name is now the name of another column.
 
-        Only those that the target lacks. An older change has the value of the other column under the old name, so the
-        target must have the new one, or the value has no place.
+        By new name, the old one. Older changes have such a column's values under the old name, so the target must have
+        the new column.
         """
         begun = {one.column for one in self.assignments}
         there = {*columns, *changes}
@@ -321,8 +321,8 @@ class DDLState:
     def on_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
     ) -> dict[str, str]:
-        """Return what changes that are older than events have instead of their own: expressions by column."""
-        pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
+        """Return what to set in changes that are older than the events: SQL by column."""
+        pending = self._pending(columns)  # others apply to changes once they apply to rows
         known = [one for one in self.assignments if one.filled or one in pending]
         return _expressions(known, columns, changes, row_ts=row_ts, time_zone=time_zone)
 
@@ -348,10 +348,10 @@ def _expressions(
 
 
 def _pieces(assignments: Sequence[Assignment], columns: Iterable[str]) -> dict[str, list[tuple[int, str | _Value]]]:
-    """Return what rows have in each column that assignments change: by the commit-ts up to which a row is, ascending.
+    """Return the values of each column that assignments change: by the last commit-ts of the rows, ascending.
 
-    Between the commit-ts of two events, each later event does the same to all rows: a column is another column of the
-    row, or a value.
+    All rows between the commit-ts of two events are changed alike by later events: a column becomes another column of
+    the row, or a value.
     """
     bounds = sorted({one.commit_ts for one in assignments})
     after = [_after(bound, assignments) for bound in bounds]
@@ -372,9 +372,9 @@ def _misfits(
     *,
     own: bool = False,
 ) -> list[Misfit]:
-    """Return those of the columns whose types do not hold what `_expressions` gives them.
+    """Return the columns whose types do not hold what `_expressions` sets.
 
-    With `own`, the values count that a column has itself, in rows after all events.
+    With `own`, a column must also hold its own values in rows after all events.
     """
     names = {name.lower(): name for name in row_columns}
     found = []
@@ -396,7 +396,7 @@ def _holds(type_: DataType, values: DataType) -> bool:
 
 
 def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
-    """Return what rows up to `bound`, and after the event before it, have in each column after all events."""
+    """Return the values, after all events, of each column in rows between the event before `bound` and `bound`."""
     now: dict[str, str | _Value] = {}
     before, ts = now, 0
     for one in assignments:
@@ -416,7 +416,7 @@ def _rendered(
     row_columns: Mapping[str, DataType],
     time_zone: str,
 ) -> str:
-    """Return an expression. A value that the type does not hold is none: `_misfits` has refused it where it counts."""
+    """Return an expression: NULL for a value that the type does not hold, as `_misfits` refuses it where it matters."""
     null = f"CAST(NULL AS {type_.simpleString()})"
     if isinstance(what, str):
         name = names.get(what)
@@ -427,5 +427,5 @@ def _rendered(
     try:
         return literal(what.text, parse_type(what.type), type_, time_zone)
     except ValueError as error:
-        warn(f"Column {column}: rows that are older than the column get NULL: the default {error}")
+        warn(f"Rows that are older than the column {column} get NULL in it, because its default {error}")
         return null

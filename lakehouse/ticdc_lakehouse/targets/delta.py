@@ -1,4 +1,4 @@
-"""A table in Delta: its properties, its history, and what RESTORE does to it."""
+"""A table in Delta: its properties, its history, and the effects of RESTORE."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
 _OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")
 _REFUSE_OLDER = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-_NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
+_NEWEST_COMMITS = 20  # searched first for the last micro-batch of a writer
 
 
 class DeltaTarget(Target):
-    """A Delta table. Its sessions see what others write, and RESTORE restores the properties too."""
+    """A Delta table. All sessions see what others write, and RESTORE restores the properties too."""
 
     engine: ClassVar = "delta"
     opens_paths: ClassVar = True
@@ -37,7 +37,7 @@ class DeltaTarget(Target):
     session: ClassVar = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # 50 by default, which is a second for each look at a small table.
+        # 50 by default, with which each access to a small table takes a second.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
     packages: ClassVar = {  # none for Spark 4.3 yet
@@ -45,25 +45,25 @@ class DeltaTarget(Target):
         "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
         "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
     }
-    to_widen: ClassVar = "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
-    own_properties: ClassVar = {  # so that columns can be widened, dropped, and be DATETIME later
+    to_widen: ClassVar = "Enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    own_properties: ClassVar = {  # so that columns can be widened and dropped, and a DATETIME added, later
         "delta.enableTypeWidening": "true",
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
 
     def frame_at(self, version: int) -> DataFrame:
-        """Return the rows of a version whose files are there.
+        """Return the rows of a version whose files still exist.
 
-        From 4.1 on, Delta refuses a version that was committed before its retention of deleted files. Such a version
-        may have been the newest one within this time, and then VACUUM left its files.
+        Since 4.1, Delta refuses a version that is older than its retention of deleted files. But such a version may
+        have been the newest one within the retention, so that VACUUM has left its files.
         """
         with own_session(self.spark) as own, configured(own, {_REFUSE_OLDER: "false"}):
             frame = self._frame_at(own, version)
         return frame_in(frame, self.spark)
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
-        """Append rows; if there are none, the commit records its facts all the same."""
+        """Append rows; the commit records its facts even if there are no rows."""
         with configured(self.spark, {"spark.databricks.delta.skipRecordingEmptyCommits": "false"}):
             return super().append(rows, facts)
 
@@ -71,7 +71,7 @@ class DeltaTarget(Target):
         return delta_can_widen(old, new) and self.properties().get("delta.enableTypeWidening") == "true"
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        """Add columns; a feature that the type of one needs is enabled."""
+        """Add columns, and enable the table feature that a type may need."""
         try:
             super().add_columns(columns)
         except Exception as error:
@@ -82,11 +82,12 @@ class DeltaTarget(Target):
             self.add_columns(columns)
 
     def check_drop(self, names: Sequence[str]) -> None:
-        """Refuse to drop columns without column mapping, too."""
+        """Refuse to drop columns of a table without column mapping, too."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
             raise TargetError(
-                f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
-                f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+                f"DDL has changed the type of {', '.join(names)} of {self.name}, so Delta must drop the column and add "
+                f"it again, which needs column mapping. Enable it: ALTER TABLE {self.name} SET TBLPROPERTIES "
+                "('delta.columnMapping.mode' = 'name')"
             )
         super().check_drop(names)
 
@@ -98,7 +99,7 @@ class DeltaTarget(Target):
         return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
 
     def version_of_engine(self) -> str | None:
-        """The id of the table and the number of its version."""
+        """Return the id of the table and the number of its version."""
         jframe: Any = self.spark.table(self.name)._jdf  # noqa: SLF001 (no SQL tells it without a job)
         snapshot = jframe.queryExecution().analyzed().collectLeaves().head().relation().location().getSnapshot()
         return f"{snapshot.metadata().id()} {snapshot.version()}"
@@ -111,12 +112,12 @@ class DeltaTarget(Target):
         self.commit(f"OPTIMIZE {self.name}", CommitFacts())
 
     def forget_versions(self, keep: datetime.timedelta) -> None:
-        """Remove the files of versions that nobody can read who reads the table as of a moment within a time.
+        """Remove the files of versions that were not the newest at any moment of the last `keep`.
 
-        Delta counts from the commit that replaced a file, and refuses less than what the table's properties say.
+        Delta counts from the commit that replaced a file, and refuses a shorter time than the table's properties.
         """
         wanted = {"delta.deletedFileRetentionDuration": f"interval {keep // _SECOND} seconds"}
-        if 2 * keep > _DELTA_LOG:  # the log must have the version before, which may be older
+        if 2 * keep > _DELTA_LOG:  # the log must still have the version before that time, which may be much older
             wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
         if any(self.properties().get(name) != value for name, value in wanted.items()):
             self.set_properties(wanted)
@@ -127,7 +128,7 @@ class DeltaTarget(Target):
         return self._described(f"DESCRIBE HISTORY {self.name}")
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Look in the newest commits first, which nearly always have it."""
+        """Search the newest commits first, which nearly always have it."""
         newest = self._described(f"DESCRIBE HISTORY {self.name} LIMIT {_NEWEST_COMMITS}")
         last = last_of(newest, app_id)
         is_found = last is not None and last.facts is not None
@@ -138,9 +139,9 @@ class DeltaTarget(Target):
 
 
 def commits_in(history: Sequence[Row]) -> list[tuple[Commit, bool]]:
-    """Return the commits in a history of Delta (`Target.history`).
+    """Return the commits in a history of Delta, as `Target.history` does.
 
-    RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
+    The history keeps the commits that RESTORE undoes: those between it and the version that it restores.
     """
     in_effect = {row["version"] for row in _in_effect(history)}
     return [(Commit(row["version"], _facts_in(row["userMetadata"])), row["version"] in in_effect) for row in history]
@@ -155,7 +156,7 @@ def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
         yield row
         if row["operation"] == "RESTORE":
             version = (row["operationParameters"] or {}).get("version")
-            if version is None:  # to a time, so nobody knows which commits that has undone
+            if version is None:  # to a time, so the commits that it has undone are not known
                 return
             restored_to = int(version)
 

@@ -1,8 +1,8 @@
-"""DDL events of a table → what they do to the rows of its target (`DDLState`), and what nobody but TiDB knows.
+"""DDL events of a table → what they do to the rows of its target (`DDLState`), and doubts that only TiDB could settle.
 
 CREATE, DROP, TRUNCATE and RENAME TABLE, ADD, DROP and RENAME COLUMN, and types that widen are applied. Anything else is
-a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it. What the words of
-a statement are is known in ticdc_source: `schema/ddl_event.py` and `schema/mysql_ddl`.
+a doubt, for which `on_doubtful_ddl` says what to do, or is refused if the target cannot go on after it. Statements are
+parsed in ticdc_source: `schema/ddl_event.py` and `schema/mysql_ddl`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_SHOWN = 200  # characters of a DDL text in a message
 
 
 class DestructiveDDL(Enum):
-    """What is done about a DDL event that removes rows without delete events.
+    """What to do at a DDL event that removes rows without delete events.
 
     The words are those of the option `onDestructiveDDL`, and `apply`: the source has no rows that it could remove.
     """
@@ -63,47 +63,46 @@ class DestructiveDDL(Enum):
             raise OptionError(f"on_destructive_ddl={word!r}: it must be one of {words}") from None
 
     def go_on(self, what: str) -> bool:
-        """Whether the target stays as it is; what that means is a warning, unless it is to be ignored."""
+        """Whether the target stays as it is; `what` that means is a warning, unless the event is ignored."""
         if self is DestructiveDDL.WARN:
             warn(what)
         return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
 
 
 def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
-    """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`."""
+    """Return the function to call at DDL whose effect on older rows only TiDB knows: it warns or raises an error."""
     if word not in ("fail", "warn"):
         raise OptionError(f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'")
     return _refuse if word == "fail" or policy is DestructiveDDL.FAIL else warn
 
 
 def _refuse(what: str) -> NoReturn:
-    """Refuse DDL of which only TiDB knows what it does."""
+    """Refuse DDL whose effect only TiDB knows."""
     raise SchemaError(f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDLReader:
-    """Reads the DDL events of a table, and what they do to a target."""
+    """Reads what the DDL events of a table do to a target."""
 
     target: Target
     columns: Mapping[str, DataType] | None  # the types of its columns, by lower-case name; None if it does not exist
-    policy: DestructiveDDL  # what is done about events that remove rows
-    # is told what an event does to older rows that only TiDB knows; it may raise an error
+    policy: DestructiveDDL  # what to do at events that remove rows
+    # called with a doubt about older rows that only TiDB could settle; may raise an error
     doubts: Callable[[str], None] = field(default=warn)
-    # returns whether the target has no rows that are newer than a commit-ts
+    # whether the target has no rows after a commit-ts
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
-    # returns whether the target has rows after a commit-ts and up to another one
+    # whether the target has rows after a commit-ts and up to another one
     has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
-    # returns whether the changes that come with the events have rows after a commit-ts and up to another one; None for
-    # any
+    # whether the changes of the micro-batch have rows after a commit-ts and, unless it is None, up to another one
     has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
     is_log: bool = False  # whether the target is a log, whose rows stay as they are
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
-        """Return the state after DDL events of the table, oldest first. What was done before is not done again.
+        """Return the state after DDL events of the table, oldest first. Events that were applied have no effect.
 
         Raises:
-            SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
+            SchemaError: an event removes rows, and the policy refuses that, or it is not known which rows.
             TargetError: a column gets a type that the target cannot give it, or rows are older than their table.
         """
         for event in events:
@@ -120,11 +119,11 @@ class DDLReader:
         return state
 
     def _newly_created(self, state: DDLState, event: DDLEvent) -> DDLState:
-        """Return the state after CREATE TABLE; one without a commit-ts tells the types of rows that are read again.
+        """Return the state after CREATE TABLE; without a commit-ts, it has the types of rows that are read again.
 
-        No row of a new table is older than it. A row of the target that is was one of another table of this name, such
-        as one that was renamed. (With a time for a commit-ts, it may be one of the present table: connectors repeat the
-        CREATE of each table when they take a snapshot.)
+        A new table has no older rows. If the target has some, they are of another table of this name, such as one that
+        was renamed. (Not if the commit-ts is only a time: connectors repeat the CREATE of each table when they take a
+        snapshot.)
         """
         created = None if event.place is not None or self.is_log else event.commit_ts
         if created is not None and created > (state.truncated_ts or 0):
@@ -134,9 +133,9 @@ class DDLReader:
         return state.typed(_created(event))
 
     def _without_the_other(self, state: DDLState, event: DDLEvent, created: int) -> DDLState:
-        """Return the state without the rows of another table, once somebody says that they are gone from the target.
+        """Return the state without the rows of another table, once a user has confirmed that they are removed.
 
-        Then its late changes are left out too. What was said of later DDL says nothing of rows that are there.
+        Then late changes of that table are left out too. If a user has confirmed later DDL, rows may still be there.
         """
         emptied, target = state.truncated_ts or 0, self.target.name
         has_rows = self.columns is not None and self.has_rows(emptied, created - 1)
@@ -149,9 +148,9 @@ class DDLReader:
         if self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
             return state
         raise UnexplainedChangeError(
-            f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
-            f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy "
-            "'warn' to mix the rows of both"
+            f"{what}, and no DROP TABLE of it has come. Delete these rows, or move them to another table, confirm it "
+            f"with ALTER TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again. Or choose "
+            "on_destructive_ddl='warn' to mix the rows of both tables"
         )
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
@@ -161,21 +160,21 @@ class DDLReader:
         target = self.target.name
         does = "brings rows back" if kind in _BRINGS_BACK else "removes rows"
         what = f"{_shown(event)} of {event.table} {does} without events"
-        differs = f"{target} is not changed by it and differs from TiDB from now on"
+        differs = f"{target} stays as it is, and differs from TiDB from now on"
         if self.policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
             return state
         if self.policy is DestructiveDDL.FAIL:
-            raise SchemaError(f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy")
+            raise SchemaError(f"{what}. {by_hand(event.commit_ts, target)}; or choose another on_destructive_ddl")
         if kind in EMPTIES and event.commit_ts is not None:
             return state.emptied(event.commit_ts)
-        reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
+        reason = "the event does not say which rows" if event.commit_ts is not None else "the message has no commit-ts"
         raise SchemaError(
-            f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}, or choose the "
-            "policy 'warn'"
+            f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}; or choose "
+            "on_destructive_ddl='warn'"
         )
 
     def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
-        """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
+        """Return the state after an ALTER TABLE, with its effects on columns of existing rows."""
         unread = f"{_shown(event)} of {event.table} is not applied to older rows of {self.target.name}: "
         if is_too_long(event):
             self.doubts(f"{unread}the text is too long")
@@ -186,15 +185,15 @@ class DDLReader:
             self.doubts(f"{unread}{error}")
             return state
         if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
-            self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
+            self.doubts(f"{unread}the message has no commit-ts, so it is not known which rows are older")
             return state
         commit_ts = event.commit_ts or 0
         is_repeated, is_copy = commit_ts in state.altered, _is_copy(state, event)
         is_handled = is_repeated or (event.commit_ts is not None and commit_ts <= state.handled_ts)
         if self.columns is not None and not (is_handled or is_copy) and changes_primary_key(event):
             self.doubts(
-                f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
-                f"none, so {self.target.name} may lack some"
+                f"{_shown(event)} of {event.table} changes its key: while the table had none, TiCDC may have sent no "
+                f"changes, so {self.target.name} may lack some"
             )
         before, sources = state, {change.to: change.column for change in changes if isinstance(change, Renamed)}
         types: dict[str, str | None] = {}
@@ -219,7 +218,7 @@ class DDLReader:
         return replace(state, altered=(*state.altered, commit_ts))
 
     def _added(self, state: DDLState, event: DDLEvent, change: Added) -> str | None:
-        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that."""
+        """Return the value of a new column in older rows: its default, or NULL if only TiDB knows the value."""
         column, natural, unknown = change.column, self._natural(change.type), change.unknown
         if (event.commit_ts or 0) <= (state.truncated_ts or 0):
             return change.value
@@ -235,14 +234,14 @@ class DDLReader:
         if there is None or natural is None:
             return value
         old = _parsed(state.type_of(column))
-        is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
+        is_its_own = old is not None and self._natural(old) == natural  # added by a change that came before the event
         fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
         if not is_its_own and not fits:
             self._refuse(event, f"adds column {column} {change.type}", column, there)
         return value
 
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
-        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows."""
+        """Refuse or doubt a new type of a column: only TiDB knows the values that it has converted."""
         if event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0):
             return
         origin, is_new = state.origin(column)
@@ -251,7 +250,7 @@ class DDLReader:
         there = self._there(state, origin)
         text = state.type_of(column)
         old = _parsed(text)
-        what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
+        what = f"changes column {change.column} from {text or 'an unknown type'} to {change.type}"
         if there is not None and not self._takes(change.column, there, old, change.type):
             self._refuse(event, what, origin, there)
         if old is not None and holds_all(change.type, old):
@@ -259,12 +258,12 @@ class DDLReader:
         has_values = there is not None or (is_new and not self._is_empty(state))
         if has_values or self.has_older(state.truncated_ts or 0, event.commit_ts):
             self.doubts(
-                f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values; older rows of "
-                f"{self.target.name} keep the values from before"
+                f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values. Older rows of "
+                f"{self.target.name} keep their old values"
             )
 
     def _there(self, state: DDLState, column: str) -> DataType | None:
-        """Return the type of a column of the target; None if no row has it."""
+        """Return the type of a column of the target; None if there is no such column, or no row."""
         there = (self.columns or {}).get(column)
         return None if there is None or self._is_empty(state) else there
 
@@ -273,25 +272,25 @@ class DDLReader:
         return self.columns is None or (state.truncated_ts is not None and self.is_emptied(state.truncated_ts))
 
     def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
-        """Whether the target can have the values of a type in a column, by its name after the event.
+        """Whether a column of the target, by its name after the event, can hold values of the type `new`.
 
-        `there` is its type in the target or, if it is renamed, that of the column that it was before.
+        `there` is its type in the target; if it is renamed, the type under its old name.
         """
         natural = self._natural(new)
         if natural is None:  # such values cannot be read
             return True
-        if old is not None and "time" in (old.name, new.name):  # which a target has as microseconds, or as its text
+        if old is not None and "time" in (old.name, new.name):  # stored as microseconds, or as text
             is_text = isinstance(there, StringType) and not self.is_log
             if old.name != new.name or (is_text and (old.length or 0) != (new.length or 0)):
                 return False
         if common_type(there, natural) is not None:
             return column not in (self.columns or {}) or self.target.widened(there, natural) is not None
         before = None if old is None else self._natural(old)
-        # The target has it in a type that is not its own, by an option of the reader.
+        # An option of the reader has given the column another type in the target.
         return before is not None and before != there and common_type(before, natural) is not None
 
     def _natural(self, type_: ColumnType) -> DataType | None:
-        """Return the type in which the target has the values of a MySQL type; None if they cannot be read."""
+        """Return the type in which the target stores a MySQL type; None if such values cannot be read."""
         return self.target.stored(type_of(type_.arrow)) if type_.is_supported else None
 
     def _refuse(self, event: DDLEvent, what: str, column: str, there: DataType) -> NoReturn:
@@ -300,8 +299,8 @@ class DDLReader:
         what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
         if self.is_log:
             raise LogTypeError(
-                f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes begin "
-                "another one, and start again; or append to another log"
+                f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes get a "
+                "new column, and start again; or append to another log"
             )
         raise TargetError(
             f"{what}: only TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. "
@@ -309,7 +308,7 @@ class DDLReader:
         )
 
     def _renamed(self, state: DDLState, event: DDLEvent) -> DDLState:
-        """Return the state after a table got this name: its rows are in the target of the name that it had before."""
+        """Return the state after a table got this name; its rows are in the target of its old name."""
         table, target, exists = event.table, self.target.name, self.columns is not None
         try:
             before = name_before(event, table) if not is_too_long(event) else None
@@ -328,32 +327,32 @@ class DDLReader:
             return state
         if exists:
             raise SchemaError(
-                f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
-                f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose "
-                "the policy 'warn' to mix the rows of both"
+                f"{what}. Rename or drop {target}, rename the target of {before} to {target}, confirm it with ALTER "
+                f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again. Or "
+                "choose on_destructive_ddl='warn' to mix the rows of both tables"
             )
         raise SchemaError(
-            f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its "
-            "rows"
+            f"{what}. Rename the target of {before} to {target}, and start again; or choose "
+            "on_destructive_ddl='warn' to begin without its rows"
         )
 
 
 def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
-    """Return what somebody can do in a target in place of a DDL event; `inside` a sentence."""
-    do = "do" if inside else "Do"
+    """Return the advice to apply a DDL event to a target by hand; `inside` a sentence, it begins in lower case."""
+    do = "apply" if inside else "Apply"
     if commit_ts is None:
-        return f"{do} in {target} what it does"
+        return f"{do} the DDL to the rows of {target} by hand"
     return (
-        f"{do} in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET "
+        f"{do} the DDL by hand to the rows of {target} up to its commit-ts, confirm it with ALTER TABLE {target} SET "
         f"TBLPROPERTIES ('{HANDLED_TS}' = '{commit_ts}'), and start again"
     )
 
 
 def _is_copy(state: DDLState, event: DDLEvent) -> bool:
-    """Whether TiCDC has sent an event again: its types and keys may be gone since.
+    """Whether TiCDC has sent an event again, so that its types and keys may be outdated.
 
-    An event that only its place orders is a copy if its time is before that of an ALTER TABLE that is known, because a
-    topic partition has the events of a table in order.
+    An event whose commit-ts is only a time is a copy if that is before the time of a known ALTER TABLE, because a topic
+    partition has the events of a table in order.
     """
     if event.commit_ts is None:
         return False
@@ -367,7 +366,7 @@ def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
         return state
     try:
         has_one = changes_primary_key(event)
-    except ValueError:  # another reader of the text says so
+    except ValueError:  # other readers of the text report it
         return state
     return state if has_one is None else replace(state, key_dropped_ts=0 if has_one else event.commit_ts or 1)
 

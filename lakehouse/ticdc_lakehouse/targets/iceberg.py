@@ -1,4 +1,4 @@
-"""A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog.
+"""A table in Iceberg: its snapshots, the effects of a rollback, and the procedures of its catalog.
 
 The settings of a catalog, such as a REST catalog's, are those of the session (syncs/session_and_catalog.py).
 """
@@ -22,7 +22,7 @@ from ticdc_lakehouse.targets.target import BATCH_ID, Commit, CommitFacts, Merged
 from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
 from ticdc_source.developer_api import check_permission
 
-_VARIANT_SINCE = 3  # version of the format
+_VARIANT_SINCE = 3  # version of Iceberg's format
 
 
 class IcebergTarget(Target):
@@ -52,9 +52,9 @@ class IcebergTarget(Target):
         properties = self.properties() if self.exists() else given
         if int(properties.get("format-version", "2")) < _VARIANT_SINCE:
             raise TargetError(
-                f"{self.name} cannot have the column {column}: VARIANT is in Iceberg from format version "
-                f"{_VARIANT_SINCE} on. Create the table with properties={{'format-version': '{_VARIANT_SINCE}'}}, or "
-                "read JSON as text: variantJson=false"
+                f"{self.name} cannot have the column {column}: VARIANT needs Iceberg's format version "
+                f"{_VARIANT_SINCE}. Read JSON as text, variantJson=false; or create the table with "
+                f"properties={{'format-version': '{_VARIANT_SINCE}'}}"
             )
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
@@ -63,7 +63,7 @@ class IcebergTarget(Target):
     def renew(self, spark: SparkSession | None = None) -> None:
         for name in (self.name, *([deleted_keys_of(self.name)] if self._opened_deleted_keys else [])):
             try:
-                run_sql(spark or self.spark, f"REFRESH TABLE {name}")  # refreshTable leaves what Iceberg has cached
+                run_sql(spark or self.spark, f"REFRESH TABLE {name}")  # refreshTable leaves Iceberg's own cache
             except (AnalysisException, IllegalArgumentException) as error:
                 if not is_missing(error):
                     raise
@@ -78,7 +78,7 @@ class IcebergTarget(Target):
         return {f"{start}{name}": value for name, value in facts.as_properties().items()}
 
     def compact(self) -> None:
-        """Write small files into larger ones, and join files of deletes."""
+        """Merge small files into larger ones, and files of position deletes."""
         self._call("rewrite_data_files")
         self._call("rewrite_position_delete_files")
 
@@ -110,25 +110,25 @@ class IcebergTarget(Target):
         return [(Commit(row["snapshot_id"], CommitFacts.of(row["summary"])), bool(row["in_effect"])) for row in rows]
 
     def undone(self) -> list[CommitFacts]:
-        """A rollback does not put the properties back. The next commit hides what it has undone."""
+        """Return what a rollback has undone, as it does not restore properties. The next commit hides it."""
         if self._is_own:
             return []
         return [commit.facts for commit, _ in takewhile(lambda one: not one[1], self.history())]
 
     def _newest_first(self) -> DataFrame:
-        """Snapshots, and which of them are `in_effect`: that is NULL of the others, which were rolled back."""
+        """Return the snapshots; `in_effect` is true, or NULL for those that were rolled back."""
         ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
         snapshots = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left")
         return snapshots.orderBy("committed_at", ascending=False)
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
-        """Ask whether the present snapshot is that of the MERGE; nobody tells its rows."""
+        """Return whether the present snapshot is that of the MERGE; Iceberg does not report the number of rows."""
         is_known = self.version() is not None
         return Merged(is_commit=is_known and self.follows("", "", facts))
 
     def version_of_engine(self) -> str:
-        """The id of the snapshot; empty if there is none, as in a new table."""
+        """Return the id of the snapshot; "" if there is none, as in a new table."""
         snapshot = self._snapshot()
         return "" if snapshot is None else snapshot[0]
 
@@ -137,7 +137,7 @@ class IcebergTarget(Target):
         return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
 
     def _snapshot(self) -> tuple[str, dict[str, str]] | None:
-        """The id of the present snapshot, and its summary."""
+        """Return the id of the present snapshot, and its summary; None in a new table."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
         load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
         snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)

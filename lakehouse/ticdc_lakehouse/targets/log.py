@@ -1,4 +1,4 @@
-"""append_log: all changes of a table → a log in Delta or Iceberg; scd2_view: the log → every version of every row."""
+"""`append_log`: all changes of a table → a log in Delta or Iceberg. `scd2_view`: a log → every version of every row."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class LogReport:
     created: bool = False  # whether it was created
     added: tuple[str, ...] = ()  # the columns that were added
     widened: tuple[str, ...] = ()  # the columns whose type was widened
-    # the columns that the log does not get yet: they have had only NULLs, which do not tell their type
+    # columns not added yet, because they have had only NULLs, so their type is unknown
     undecided: tuple[str, ...] = ()
-    missing: bool = False  # whether nothing was done, because the log does not exist and only DDL came
-    content: str | None = None  # what the commit of the log records of this micro-batch; None if no commit does
+    missing: bool = False  # whether nothing was done, because the log does not exist and there was only DDL
+    content: str | None = None  # what the log's commit records about this micro-batch; None if there is no such commit
 
 
 @with_verbatim_sql
@@ -74,27 +74,27 @@ def append_log(
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
 ) -> LogReport:
-    """Append the changes of one table to a log in Delta or Iceberg: the history of a table, also of one without a key.
+    """Append the changes of one table, with or without a key, to a log in Delta or Iceberg: the table's history.
 
     The log has the columns of the table, and `_change` (`insert`, `update_postimage`, `delete`), `_committed_at` and
-    `_sequence`, whose `commit_ts` is the commit-ts. (They are not called `_change_type`, `_commit_version` and
-    `_commit_timestamp`, as in the changes: Delta reserves these names if its change data feed is on.) A row with the
-    change `truncate` stands for TRUNCATE TABLE and DROP TABLE.
+    `_sequence`, whose field `commit_ts` is the commit-ts. (The names `_change_type`, `_commit_version` and
+    `_commit_timestamp` of the changes are not used: Delta reserves them if its change data feed is on.) A row whose
+    `_change` is `truncate` stands for a TRUNCATE TABLE or DROP TABLE.
 
-    TiCDC sends changes again when it restarts; they are in the log as often as they came. `scd2_view` shows each once.
+    TiCDC repeats changes when it restarts, and the log then has them more than once. `scd2_view` shows each once.
 
     Args:
         changes: a changelog frame of one table, not a stream.
         target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
-        format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream. With `batch_id`, Kafka records of which this writer has
-            appended the changes add nothing when they come again, whatever the number of their micro-batch.
+        format: `delta` or `iceberg`. Needed if the log does not exist and its catalog does not determine the format.
+        app_id: the name of the writer, different for each stream. If `batch_id` is given too, a Kafka record whose
+            changes this writer has already appended adds nothing, whatever the number of its micro-batch.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
-        after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
-        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
+        after_batch: a micro-batch of this writer that the log must already have, as in `merge_into`.
+        resolved_ts: the commit-ts up to and including which the changes are complete. The commit records it.
         ddl: the DDL events of the table in these changes.
         properties: table properties for a new log.
-        column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
+        column_prefix: the prefix of `change`, `committed_at` and `sequence`; `_` by default.
         time_as: how a new log stores TIME, as in `merge_into`.
         partition_by: the columns by which a new log is partitioned, as in `merge_into`.
         cluster_by: the columns of liquid clustering, for a new log in Delta.
@@ -107,8 +107,8 @@ def append_log(
         ```
 
     Raises:
-        OptionError: the engine has no such layout.
-        SchemaError: the frame is no changelog.
+        OptionError: Delta or Iceberg does not support the layout.
+        SchemaError: the frame is not a changelog.
         TargetError: the log cannot take the changes. Nothing has been written.
     """
     layout = DataLayout(tuple(partition_by), tuple(cluster_by))
@@ -128,7 +128,7 @@ def append_changes(
     ddl: Sequence[DDLEvent] = (),
     properties: Mapping[str, str] | None = None,
 ) -> LogReport:
-    """Do what `append_log` does, whose arguments these are."""
+    """Append changes like `append_log`, with its arguments in groups."""
     with target_of(read_changelog(changes), target, settings.format) as (given, log):
         changelog = with_time_as(given, log, settings.time_as)
         exists, last = log.exists(), None
@@ -138,7 +138,7 @@ def append_changes(
             settings.layout.check_target(log.name, remembered)
         if exists and LOG not in remembered:
             raise TargetError(
-                f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
+                f"{log.name} is not a log that append_log created. Give the name of a table that does not exist"
             )
         prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
         if not exists and not changelog.columns:
@@ -152,20 +152,19 @@ def append_changes(
         changelog, undecided = _settled(changelog, log, existing)
         wanted = _wanted(changelog, log, prefix)
         add, widen = _to_change(changelog.table, log, wanted, existing)
-        remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
+        types, altered = types_as_property(now.types, changelog.columns), DDLState(altered=now.altered)
+        remembers = {**_keys_now(changelog, remembered), **types, **altered.as_properties()}
         if exists:
             if add:
                 log.add_columns(add)
             for name, type_ in widen:
                 log.widen_column(name, type_)
-            properties_now = {**_keys_now(changelog, remembered), **remembers}
-            if any(remembered.get(name) != value for name, value in properties_now.items()):
-                log.set_properties(properties_now)
+            if any(remembered.get(name) != value for name, value in remembers.items()):
+                log.set_properties(remembers)
         else:
             own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
-            keys = _keys_now(changelog, {})
             clause = settings.layout.in_sql(log.name, [column.name for column in add])
-            created = {**own, **keys, **remembers, **settings.layout.as_properties(), **(properties or {})}
+            created = {**own, **remembers, **settings.layout.as_properties(), **(properties or {})}
             log.create(add, created, layout=clause)
         rows = _rows(changelog, wanted, ddl)
         appended = _append_new(rows, log, facts, last, prefix, exists=exists)
@@ -180,9 +179,9 @@ def append_changes(
 
 
 def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
-    """Return the state after DDL. What it does to older rows, a log ignores.
+    """Return the state after DDL, whose effects on older rows a log ignores.
 
-    A column must not get another type than the log can have (`LogTypeError`).
+    A `LogTypeError` is raised if a column gets a type that the log cannot have.
     """
     if not existing:
         return state
@@ -194,10 +193,10 @@ def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState,
 def _append_new(
     rows: DataFrame, log: Target, facts: CommitFacts, last: CommitFacts | None, prefix: str, *, exists: bool
 ) -> CommitFacts | None:
-    """Append the rows that the log does not have from this writer; return what the commit records, if there is one.
+    """Append the rows that the log lacks; return what the commit records, None if there is no commit.
 
-    A row is identified by its Kafka record. The last commit records up to which offsets this writer has come; the log
-    is read only if some rows are not after them. Rows of a snapshot have no record, and go by the number of their part.
+    A row is identified by its Kafka record. The writer's last commit records the offsets up to which it has written,
+    and the log is read only if some rows are not after them. Rows of a snapshot go by the number of their part.
     """
     if facts.app_id is None or facts.batch_id is None:
         log.append(rows, facts)
@@ -239,7 +238,7 @@ def _append_new(
 
 
 def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties about the key that are to be set. Rows of before have their key in the first columns."""
+    """Return the properties of the key to set. If the key has changed, `KEYS` stays that of the first rows."""
     if not changelog.keys:
         return {}
     now = keys_as_text(changelog.keys)
@@ -251,7 +250,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
 
 @with_verbatim_sql
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
-    """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
+    """Return whether changes of a table belong in `merge_into`; those of a table without a key belong in `append_log`.
 
     Args:
         changes: a changelog frame of one table.
@@ -266,8 +265,8 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
         ```
 
     Raises:
-        SchemaError: the frame is no changelog.
-        TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
+        SchemaError: the frame is not a changelog.
+        TargetError: the table has lost or gained a key, so its earlier rows are in the log or the target, respectively.
     """
     changelog, spark = read_changelog(changes), changes.sparkSession
     if not changelog.columns:  # DDL alone
@@ -278,46 +277,37 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
 
 @with_verbatim_sql
 def check_key(changes: DataFrame, target: str, log: str) -> None:
-    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written."""
+    """Raise a `TargetError` if a table has lost its key, or has got one, since its rows were written."""
     changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
     logged = existing_target(spark, log)
     what = changelog.table or "the table"
     if changelog.keys and merged is None and logged is not None:
         raise TargetError(
-            f"{what} has a key now, and its rows until now are in {log}, where nothing tells a repeated change from "
-            f"another row's. Read {what} from a new snapshot into {target}, and start again"
+            f"{what} has a key now, and its earlier rows are in {log}, where a repeated change cannot be told from a "
+            f"second, equal row. Read {what} from a new snapshot into {target}, and start again"
         )
     if not changelog.keys and merged is not None and KEYS in merged.properties():
         raise TargetError(
-            f"{what} has no key any more, so nothing says which row of {target} a change is about. Rename or drop "
-            f"{target} to have the changes from now on in {log}"
+            f"{what} has no key any more, so it is unknown which row of {target} a change is about. Rename or drop "
+            f"{target}, and later changes go to {log}"
         )
 
 
 def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
-    """Return the changes with the types that the log decides, without columns that the log is not to get yet.
+    """Return the changes with the types that the log decides, without undecided columns that it does not get yet.
 
-    The log decides as a target of `merge_into` does. Whether a column has values takes another pass over the changes.
+    The log decides like a target of `merge_into`. A pass over the changes finds out whether such columns have values.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changelog.columns, types)
-    columns = [
-        field
-        for field in changelog.columns
-        if field.name in given and types.get(field.name.lower()) != log.stored(field.dataType)
-    ]
-    if not columns:
+    wanted = {name: types.get(name.lower()) for name in given}
+    wanted = {name: type_ for name, type_ in wanted.items() if type_ != log.stored(given[name])}
+    if not wanted:
         return changelog, ()
-    wanted = [types.get(field.name.lower()) for field in columns]
-    counts = [
-        lost_values(quoted(field.name), field.dataType, type_).alias(f"lost{number}")
-        for number, (field, type_) in enumerate(zip(columns, wanted, strict=True))
-    ]
+    counts = (lost_values(quoted(name), given[name], type_).alias(name) for name, type_ in wanted.items())
     row = changelog.frame.agg(*counts).collect()[0]
-    decided = {
-        field.name: type_ for number, (field, type_) in enumerate(zip(columns, wanted, strict=True)) if not row[number]
-    }
+    decided = {name: type_ for (name, type_), lost in zip(wanted.items(), row, strict=True) if not lost}
     cast = {
         name: as_decided(changelog.column(name), given[name], type_)
         for name, type_ in decided.items()
@@ -340,8 +330,8 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
     for field in changelog.columns:
         if field.name.lower() in names:
             raise TargetError(
-                f"Table {changelog.table} has a column {field.name}, as the log's own is called. Give another "
-                "column_prefix, for example column_prefix='_ticdc_'"
+                f"Table {changelog.table} has a column {field.name}, which is also a column that the log adds. Give "
+                "another column_prefix, for example column_prefix='_ticdc_'"
             )
     return [
         *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
@@ -355,7 +345,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 def _to_change(
     table: str, log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
-    """Return the columns to add and those to widen; a `LogTypeError` says that one cannot be widened."""
+    """Return the columns to add and those to widen; a `LogTypeError` is raised if one cannot be widened."""
     columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
@@ -366,10 +356,10 @@ def _to_change(
         wide = log.widened(type_, column.type)
         if wide is None:
             raise LogTypeError(
-                f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
-                f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
-                f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
-                "changes begin another one; or append to another log"
+                f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} in the "
+                f"log and {column.type.simpleString()} in the changes. Read it as the log has it: "
+                f'schemaHints="{name} {type_.simpleString()}". Or rename column {name} of {log.name}, so that the '
+                "changes get a new column; or append to another log"
             )
         if wide != type_:
             widen.append((name, wide))
@@ -384,7 +374,7 @@ def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEv
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*IMAGES))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
-    # At a commit-ts every row of it is older; at a time that stands for one, the place says it.
+    # Rows at the same commit-ts are older; if it is only a time, the place in Kafka tells.
     emptied = sorted(
         {(one.commit_ts, EMPTYING_RANK if one.place is None else PLACED_RANK, *(one.place or (-1, -1))) for one in ddl
          if one.commit_ts is not None and ddl_kind(one) in EMPTIES}
@@ -405,25 +395,25 @@ def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEv
     return rows.unionByName(marks, allowMissingColumns=True)
 
 
-_SOURCE = "\0"  # what no query has
+_SOURCE = "\0"  # a text that no query has
 
 
 @with_verbatim_sql
 def scd2_view(
     spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return every version that every row has had, by a log that `append_log` keeps; each change once.
+    """Return every version of every row, from a log that `append_log` writes. Repeated changes appear once.
 
-    Beside the columns of the table there are `_valid_from_ts` and `_valid_to_ts`, the commit-ts of the version and of
-    the next one (or of the delete, or of TRUNCATE TABLE); `_valid_from` and `_valid_to`, the same as times; and
-    `_is_current`. The row of TiDB at a commit-ts `t` is the version with `_valid_from_ts <= t`, and `_valid_to_ts`
-    above `t` or NULL.
+    The frame has the columns of the table, and `_valid_from_ts` and `_valid_to_ts`, the commit-ts of the version and of
+    its successor (or of the delete, or of TRUNCATE TABLE); `_valid_from` and `_valid_to`, the same as times; and
+    `_is_current`. At a commit-ts `t`, a row in TiDB was the version with `_valid_from_ts <= t` and `_valid_to_ts` above
+    `t` or NULL.
 
     Args:
         spark: the session.
         log: the name of the log.
-        view_name: the name of a temporary view to create too.
-        keys: the columns that identify a row; by default those that the log remembers.
+        view_name: also create a temporary view with this name.
+        keys: the columns that identify a row; by default those that the log has recorded.
 
     Example:
         ```python
@@ -434,9 +424,9 @@ def scd2_view(
         ```
 
     Raises:
-        SchemaError: the table has no key: nothing tells a repeated change from another row's. Or its key columns were
+        SchemaError: the table has no key, so a repeated change looks like another row's; or its key columns were
             renamed or replaced.
-        TargetError: it is no log.
+        TargetError: `log` is not a log.
     """
     target = open_target(spark, log)
     remembered = target.properties() if target.exists() else {}
@@ -452,20 +442,20 @@ def scd2_view(
 def history_query(
     source: str, log: str, remembered: Mapping[str, str], columns: Iterable[str], *, keys: Sequence[str] | None = None
 ) -> str:
-    """Return the query of the versions of rows, which reads `source`, for a log that has `remembered` properties."""
+    """Return the query for the versions of rows, which reads `source`; the log has the properties `remembered`."""
     if LOG not in remembered:
         raise TargetError(f"{log} is not a log that append_log created")
     names = list(keys or loads(remembered.get(KEYS, "[]")))
     if not names:
         raise SchemaError(
-            f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
-            "If columns identify a row, give them: keys=['id']"
+            f"{log} is of a table without a key, so a repeated change cannot be told from a second, equal row. If "
+            "columns identify a row, give them: keys=['id']"
         )
     if LATER_KEYS in remembered and not keys:
         later = ", ".join(loads(remembered[LATER_KEYS]))
         raise SchemaError(
-            f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
-            "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"
+            f"The key of {log} has changed from {', '.join(names)} to {later}. If columns identify a row in all of its "
+            "changes, give them: keys=['id']. Otherwise begin another log"
         )
     prefix = remembered[PREFIX]
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
@@ -481,7 +471,7 @@ def history_query(
     }
     shown = ", ".join(f"{value} AS {quoted(f'{prefix}{name}')}" for name, value in versions.items())
     # A change that came twice, or was undone at once, is a version without duration. `__emptied` has the places at
-    # which the table was emptied: at a commit-ts, every row of it is older.
+    # which the table was emptied: rows at the same commit-ts are older.
     older = (
         f"ddl.commit_ts > __from OR (ddl.commit_ts = __from AND (ddl.rank = {EMPTYING_RANK} OR "
         f"ddl.partition > {sequence}.partition OR "

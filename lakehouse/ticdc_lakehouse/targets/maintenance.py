@@ -1,4 +1,4 @@
-"""Between merges: how complete a target is, which deleted rows it may forget, and files that merges leave behind."""
+"""Between merges: how complete a target is, which deleted rows it may forget, and the clean-up of its files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.sessions import with_verbatim_sql
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import of_time
+from ticdc_lakehouse.tidb import tso_of
 from ticdc_source.errors import OptionError
 
 
 @with_verbatim_sql
 def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
-    """Return the resolved ts of a target: every change up to it, itself included, is there. None if none is recorded.
+    """Return the resolved ts of a target, up to which it has every change; None if no commit has recorded one.
 
     Args:
         spark: the session.
@@ -40,9 +40,9 @@ def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
 
 @with_verbatim_sql
 def commits_of(spark: SparkSession, target: str) -> list[Commit]:
-    """Return the commits of a target that its engine still knows, newest first, with what each has recorded.
+    """Return the commits of a target that Delta or Iceberg still keeps, newest first, with what each recorded.
 
-    `VERSION AS OF` takes their `version`: Delta's version, or Iceberg's snapshot id.
+    Use a commit's `version`, Delta's version or Iceberg's snapshot id, in `VERSION AS OF`.
 
     Example:
         ```python
@@ -60,11 +60,11 @@ def commits_of(spark: SparkSession, target: str) -> list[Commit]:
 
 @with_verbatim_sql
 def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.datetime) -> None:
-    """Forget the rows that were deleted before a moment: one commit.
+    """Purge the rows that were deleted before a moment, in one commit.
 
-    With soft deletes, the rows leave the target. With hard deletes, their keys leave the table of deleted keys. A
-    change of such a row that comes again afterwards brings the row back: keep deleted rows for longer than messages
-    may repeat, as long as the topic keeps them.
+    With soft deletes, the rows are removed from the target; with hard deletes, their keys from the table of deleted
+    keys. If an old change of a purged row then arrives again, it brings the row back. So keep deleted rows at least as
+    long as the topic keeps its messages.
 
     Args:
         spark: the session.
@@ -97,18 +97,18 @@ def maintain(
     compact: bool = True,
     purge_before: int | datetime.datetime | None = None,
 ) -> None:
-    """Tidy the files of a target or a log: Delta's OPTIMIZE and VACUUM, or Iceberg's procedures for the same.
+    """Compact and clean up the files of a target or a log: Delta's OPTIMIZE and VACUUM, or Iceberg's equivalents.
 
-    No row changes, except those that `purge_before` forgets. Do it where no merge into the target runs at the same
-    time: one of the two could fail, though it would do no harm.
+    Rows do not change, except those that `purge_before` removes. Do not run it during a merge into the target: one of
+    the two could fail, though without harm to the data.
 
     Args:
         spark: the session.
-        target: the name of the table, as `merge_into` or `append_log` takes it.
-        keep: for how long versions are kept. Whatever was the newest version at a moment within this time stays, and
-            with it what it records, such as `ticdc.resolved_ts`.
-        compact: whether small files are written into larger ones.
-        purge_before: forget rows that were deleted before this commit-ts or time, as `purge_deleted` does.
+        target: the name of the table, as given to `merge_into` or `append_log`.
+        keep: how long old versions are kept. Every version that was the newest at some moment within this time is kept,
+            with what its commit records, such as `ticdc.resolved_ts`.
+        compact: whether small files are merged into larger ones.
+        purge_before: purge rows that were deleted before this commit-ts or time, as `purge_deleted` does.
 
     Example:
         ```python
@@ -139,10 +139,10 @@ def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
     properties = table.properties()
     if DELETES not in properties:
         raise TargetError(
-            f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
+            f"{target} has no property {DELETES}: merge_into did not create it, so its deleted rows are unknown"
         )
     own = OwnColumns.of(properties)
-    older = f"{quoted(own.sequence)}.commit_ts < {_commit_ts(before)}"
+    older = f"{quoted(own.sequence)}.commit_ts < {before if isinstance(before, int) else tso_of(before)}"
     if own.deleted is not None:
         table.delete_rows(f"{quoted(own.deleted)} AND {older}", CommitFacts())
         return
@@ -155,16 +155,6 @@ def _existing(spark: SparkSession, target: str) -> Target:
     table = existing_target(spark, target)
     if table is None:
         raise TargetError(
-            f"There is no table {target} in the catalogs of this session: give the name that merge_into has"
+            f"There is no table {target} in the catalogs of this session. Give the name as merge_into got it"
         )
     return table
-
-
-def _commit_ts(moment: int | datetime.datetime) -> int:
-    if isinstance(moment, int):
-        return moment
-    if moment.tzinfo is None:
-        raise OptionError(
-            f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
-        )
-    return of_time(moment)

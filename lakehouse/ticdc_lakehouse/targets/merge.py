@@ -1,13 +1,13 @@
-"""merge_into: changes of a table → a Delta or Iceberg table that stays equal to it.
+"""`merge_into`: changes of a table → a Delta or Iceberg table that stays equal to it.
 
 Everything is checked before anything is written. Then, in this order: the target is created or its columns are changed;
-the DDL is applied; the tombstones of hard deletes are written; the rows are merged, in one commit, which records
-`ticdc.resolved_ts`. Each step is idempotent, so a micro-batch that failed anywhere can be repeated.
+the DDL is applied; keys of hard deletes are written to the table of deleted keys; the rows are merged, in one commit
+that records `ticdc.resolved_ts`. Each step is idempotent, so a micro-batch that failed anywhere can be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,16 +44,16 @@ from ticdc_source.errors import OptionError, SchemaError
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
-COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
-COMPLETE = "ticdc.complete"  # the TSO from which on it has every row
-_OWN = "ticdc."  # begins their names
+COMMIT_TIME = "ticdc.commit_time"  # its column `_committed_at` is filled
+COMPLETE = "ticdc.complete"  # the TSO since which it has every row
+_OWN = "ticdc."  # the prefix of their names
 _SOFT, _HARD = "soft", "hard"
 
 
 class OwnColumns(NamedTuple):
-    """The columns that a target has beside those of its table."""
+    """The columns that a target has in addition to those of its table."""
 
-    sequence: str  # the place of the last change of a row
+    sequence: str  # the `_sequence` of a row's last change
     deleted: str | None  # whether a row is deleted; None if deleted rows are removed
     committed_at: str | None  # the time of a row's last commit
 
@@ -76,12 +76,12 @@ class MergeReport:
     created: bool = False  # whether it was created
     added: tuple[str, ...] = ()  # the columns that were added
     widened: tuple[str, ...] = ()  # the columns whose type was widened
-    # the columns that the target does not get yet: they have had only NULLs, which do not tell their type
+    # columns not added yet, because they have had only NULLs, so their type is unknown
     undecided: tuple[str, ...] = ()
     images: int = 0  # how many keys the changes have
-    rows: int | None = None  # how many rows of the target were changed; None if the engine does not tell
-    repeated: bool = False  # whether the rows were left as they are, because the target has this micro-batch already
-    content: str | None = None  # what the commit of the target records of this micro-batch; None if no commit does
+    rows: int | None = None  # how many rows of the target were changed; None if the engine does not report it
+    repeated: bool = False  # whether the merge was skipped, because the target already has this micro-batch
+    content: str | None = None  # what the target's commit records about this micro-batch; None if there is no commit
 
 
 @with_verbatim_sql
@@ -109,50 +109,50 @@ def merge_into(
 ) -> MergeReport:
     """Merge the changes of one table into a Delta or Iceberg table.
 
-    The target has the columns of the table and `_sequence`, the place of the last change of the row: an older change,
-    which comes late or again, is ignored. With soft deletes it also has `_is_deleted`, which marks deleted rows.
-    (`_commit_version` and `_commit_timestamp` are not stored: Delta's change data feed has columns of these names, and
-    `_sequence.commit_ts` is the same number.)
+    The target has the columns of the table and `_sequence`, the position of the row's last change in the order of
+    changes. Older changes that arrive late or again are ignored. With soft deletes, the target also has `_is_deleted`,
+    which marks deleted rows. (`_commit_version` and `_commit_timestamp` are not stored, because Delta's change data
+    feed uses these names. `_sequence.commit_ts` has the value of `_commit_version`.)
 
     Args:
-        changes: a changelog frame of one table: `outputFormat=changelog`, not a stream. `metadataColumnPrefix` may be
-            any. A row whose change type is NULL, a bad record, is left out.
-        target: the name of the table as SQL has it: `lake.shop.orders`, or ``delta.`/data/orders` ``. It is created if
-            it does not exist, with its namespace.
-        keys: the columns that identify a row; by default the handle key, as the field metadata of the columns says, or
-            as the target remembers. Spark compares them byte by byte: `a` and `A` are different keys, even if the MySQL
-            collation treats them as equal. NULL equals NULL.
-        deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
-            key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
-        format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream. With `batch_id`, the last micro-batch of this writer is
-            skipped if it comes again with the same changes. Anything else is merged, whatever its number is:
-            `_sequence` keeps the rows right. After a RESTORE (Iceberg: a rollback), a number that is larger than one
+        changes: a changelog frame of one table: `outputFormat=changelog`, not a stream. Any `metadataColumnPrefix` will
+            do. Rows whose change type is NULL are bad records, and are left out.
+        target: the name of the table in SQL: `lake.shop.orders`, or ``delta.`/data/orders` ``. If it does not exist, it
+            is created, with its namespace.
+        keys: the columns that identify a row; by default the handle key from the field metadata of the columns, or the
+            key that the target has recorded. Spark compares keys byte by byte: `a` and `A` are different keys, even if
+            the MySQL collation treats them as equal. NULL equals NULL.
+        deletes: `soft`, the default, keeps a deleted row with `_is_deleted = true`. `hard` removes the row, and keeps
+            its key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring the row back.
+        format: `delta` or `iceberg`. Needed if the target does not exist and its catalog does not determine the format.
+        app_id: the name of the writer, different for each stream. If `batch_id` is given too, and this writer's last
+            micro-batch arrives again with the same changes, it is skipped. Any other micro-batch is merged, whatever
+            its number: `_sequence` prevents wrong rows. After a RESTORE (Iceberg: a rollback), a number larger than one
             that was undone is an error, because rows would be missing: read again from before that version.
-        batch_id: the number of the micro-batch, as `foreachBatch` gives it.
-        after_batch: a micro-batch of this writer with rows that the target has had: if it has not, it is an older
-            version, and nothing is written.
-        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit of the rows records it
-            (`resolved_ts_of`); without changes there is no commit.
+        batch_id: the number of the micro-batch, as `foreachBatch` passes it.
+        after_batch: a micro-batch of this writer that the target must already have. If the target lacks it, the target
+            is an older version, and nothing is written.
+        resolved_ts: the commit-ts up to and including which the changes are complete. The commit of the rows records it
+            (`resolved_ts_of`); without changes, there is no commit.
         ddl: the DDL events of the table in these changes, oldest first.
-        on_destructive_ddl: what DDL does that removes rows without delete events, in the words of the option
+        on_destructive_ddl: what to do at DDL that removes rows without delete events, with the values of the option
             `onDestructiveDDL`: `fail` raises an error, `warn` leaves the target as it is and warns, and `ignore` does
-            not even warn. `apply` removes the rows of the target too.
-        on_doubtful_ddl: what DDL does whose effect on older rows only TiDB knows, such as a new column with a default
-            that TiDB computes, or a MODIFY COLUMN that may have changed values: `fail` raises an error, as does
-            `on_destructive_ddl="fail"`, and `warn` warns; a new column is NULL in older rows then, and a changed one
-            keeps the values from before. DDL that gives a column a type to which the target cannot widen it is always
-            an error.
+            not even warn. In addition, `apply` removes the rows from the target.
+        on_doubtful_ddl: what to do at DDL whose effect on older rows only TiDB knows, such as a new column with a
+            default that TiDB computes, or a MODIFY COLUMN that may have changed values. `fail` raises an error, as does
+            `on_destructive_ddl="fail"`. `warn` warns: older rows get NULL in a new column, and keep their old values in
+            a changed one. If DDL gives a column a type to which the target cannot widen it, that is always an error.
         properties: table properties for a new target.
-        column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
+        column_prefix: the prefix of `sequence`, `is_deleted` and `committed_at`; `_` by default.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
-            `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
+            `bucket(16, id)` and other transforms. Partitioning and clustering cannot be changed later.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
-        time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
+        time_zone: the time zone of TIMESTAMP defaults in DDL, which do not name one. Pass the `timeZone` with which
+            changes are read.
         commit_time: whether the target gets a column `_committed_at`, the time of the commit that changed the row last.
-            A target that has it keeps it.
-        time_as: how a new target stores TIME, which no engine has: `micros`, the default, is a bigint, and `text` is
-            what TiDB writes, such as `-12:30:00`. It cannot be changed later.
+            A target that has the column keeps it.
+        time_as: how a new target stores TIME, as Delta and Iceberg lack the type: `micros`, the default, is a bigint,
+            and `text` is TiDB's text, such as `-12:30:00`. It cannot be changed later.
 
     Example:
         ```python
@@ -163,10 +163,10 @@ def merge_into(
         ```
 
     Raises:
-        OptionError: `deletes`, `on_destructive_ddl`, `on_doubtful_ddl` or `time_as` has an unknown value, or the engine
-            lacks the layout.
-        SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`,
-            `on_doubtful_ddl`).
+        OptionError: `deletes`, `on_destructive_ddl`, `on_doubtful_ddl` or `time_as` has an unknown value, or Delta or
+            Iceberg does not support the layout.
+        SchemaError: the frame is not a changelog or has no key, or `on_destructive_ddl` or `on_doubtful_ddl` refuses
+            DDL.
         TargetError: the target cannot take the changes. Nothing has been written.
     """
     settings = WriteSettings(
@@ -205,7 +205,7 @@ def merge_changes(
     on_doubtful_ddl: str = "warn",
     properties: Mapping[str, str] | None = None,
 ) -> MergeReport:
-    """Do what `merge_into` does, whose arguments these are."""
+    """Merge changes like `merge_into`, with its arguments in groups."""
     with target_of(read_changelog(changes), target, settings.format) as (changelog, opened):
         timed = with_time_as(changelog, opened, settings.time_as)
         if settings.deletes not in (None, _SOFT, _HARD):
@@ -226,9 +226,9 @@ def merge_changes(
 
 @contextmanager
 def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tuple[Changelog, Target]]:
-    """Open a target in a session of its own, and give the changes as a frame of that session."""
+    """Open a target in a session of its own, with the changes as a frame of that session."""
     given = changes.frame.sparkSession
-    if "." not in name:  # a temporary view, which is no target, is one of the user's session alone
+    if "." not in name:  # a temporary view, which is no target, is only in the user's session
         open_target(given, name, engine)
     with in_own_session(given, lambda own: open_target(own, name, engine)) as target:
         yield replace(changes, frame=frame_in(changes.frame, target.spark)), target
@@ -238,11 +238,11 @@ def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tup
 class _Plan:
     """What a merge will do to the columns of the target."""
 
-    columns: Mapping[str, tuple[str, DataType]]  # that it will have, by lower-case name: its own name, and the type
-    add: tuple[NewColumn, ...]  # of a new table all
+    columns: Mapping[str, tuple[str, DataType]]  # after the merge, by lower-case name: name and type
+    add: tuple[NewColumn, ...]  # for a new table all columns
     widen: tuple[tuple[str, DataType], ...]  # with their new types
     own: OwnColumns
-    drop: tuple[str, ...] = ()  # before they are added with another type; the target has no rows then
+    drop: tuple[str, ...] = ()  # columns to drop before they are added with another type; the target has no rows
 
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
         return Upsert(
@@ -257,7 +257,7 @@ class _Plan:
         )
 
     def rows(self, images: Images) -> DataFrame:
-        """The images as the rows of a target that has none."""
+        """Return the images as the rows of an empty target."""
         own = {self.own.sequence: "seq"} | ({} if self.own.deleted is None else {self.own.deleted: "gone"})
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
@@ -268,7 +268,7 @@ class _Plan:
         return rows.withColumn(self.own.committed_at, committed_at(F.col(quoted(self.own.sequence))))
 
     def burial(self, images: Images) -> Upsert:
-        """What the images of deleted rows do to the table of tombstones."""
+        """Return what deletes among the images do to the table of deleted keys."""
         gone = images.frame.where("gone")
         return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.own.sequence)
 
@@ -280,7 +280,7 @@ class _Plan:
 class _Merge:
     """One call of `merge_into`.
 
-    Its cached properties are what the target was before: `run` reads them before anything is written.
+    Its cached properties are those of the target before the merge: `run` reads them before anything is written.
     """
 
     changes: Changelog
@@ -315,7 +315,7 @@ class _Merge:
 
     @cached_property
     def _only_had_ddl(self) -> bool:
-        """Whether the target exists, has been created for DDL alone, and has no row and no column yet."""
+        """Whether the target was created for DDL alone, and has no rows and no columns of the table yet."""
         if DELETES not in self._remembered or KEYS in self._remembered:
             return False
         return {*self._columns} <= {f"{self._prefix}sequence", f"{self._prefix}is_deleted"}
@@ -333,11 +333,11 @@ class _Merge:
         return self._kept("deletes", DELETES, self.settings.deletes, _SOFT)
 
     def _kept(self, argument: str, remembered_as: str, given: str | None, default: str) -> str:
-        """Return an argument that a target keeps from its first merge on."""
+        """Return an argument that a target keeps from its first merge."""
         before = self._remembered.get(remembered_as)
         if before is not None and given not in (None, before):
             raise TargetError(
-                f"Cannot merge {self._what}: it was created with {argument}={before!r}, and {argument}={given!r} was "
+                f"Cannot merge {self._what}, which was created with {argument}={before!r}: {argument}={given!r} was "
                 f"given. Leave {argument} out, or give another target"
             )
         return next((one for one in (before, given) if one is not None), default)
@@ -375,12 +375,17 @@ class _Merge:
         if not self.changes.columns:
             return self._only_ddl(last)
         if old_rows.state.key_dropped_ts and not (self.settings.keys or self.changes.keys):
-            raise SchemaError(self._without_key(old_rows.state.key_dropped_ts))
+            raise SchemaError(
+                f"Cannot merge {self._what}: DDL dropped the primary key at commit-ts {old_rows.state.key_dropped_ts}, "
+                "so it is unknown which row a change is about. If columns still identify a row, give them: "
+                f"keys=['id']. Otherwise rename or drop {self.target.name}, and write the changes with append_log, "
+                "from a new snapshot"
+            )
         keys = self._keys()
         return self._merge(keys, old_rows.in_changes(self.changes, self._columns, keys), last)
 
     def _merge(self, keys: tuple[str, ...], changes: Changelog, last: CommitFacts | None) -> MergeReport:
-        """Merge the changes as they are after the DDL; the last commit of the writer recorded `last`."""
+        """Merge the changes as they are after the DDL; `last` is what the writer's last commit records."""
         old_rows, exists, remembered, existing = self._old_rows, self._exists, self._remembered, self._columns
         newest = newest_images(changes, keys)
         images, count, gone, content, decided = computed_images(newest, changes, existing, self._what)
@@ -394,21 +399,26 @@ class _Merge:
         types = types_as_property(old_rows.state.types, changes.columns, decided)
         tombstones, buried = self._tombstones(images, plan) if self._own.deleted is None else (None, False)
         if exists:
-            if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
+            if plan.drop or (KEYS in remembered and not _are_same(old_rows.keys(loads(remembered[KEYS])), keys)):
                 self._forget_rows(self.target)
             if self.settings.layout and self._only_had_ddl:
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
                 columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
                 self._create(self.target, columns, {KEYS: keys_as_text(keys), **own}, replaces=True)
             else:
-                self._alter(plan)
+                if plan.drop:
+                    self.target.drop_columns(plan.drop)
+                if plan.add:
+                    self.target.add_columns(plan.add)
+                for name, type_ in plan.widen:
+                    self.target.widen_column(name, type_)
             committed = self._own.committed_at
             if committed is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
                 commit_time = f"timestamp_millis(shiftright({quoted(self._own.sequence)}.commit_ts, 18))"
                 self.target.update_rows({committed: commit_time}, f"{quoted(committed)} IS NULL", CommitFacts())
             more = {KEYS: keys_as_text(keys), **types}
             more |= {COMMIT_TIME: "true"} if committed else {}
-            if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
+            if self.changes.table and not old_rows.state.table:  # it has had DDL only
                 more[TABLE] = self.changes.table
             old_rows.in_target(self._own.deleted, self.facts, more)
         else:
@@ -421,7 +431,7 @@ class _Merge:
                 tombstones.merge(plan.burial(images), facts)
             if count and not repeated and (exists or buried):
                 merged = self.target.merge(plan.upsert(images, tombstones), facts)
-            elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
+            elif count and not repeated:  # the target has no rows and no deleted keys, so there is nothing to compare
                 self.target.append(plan.rows(images), facts)
                 merged = Merged(count if self._own.deleted else count - gone, is_commit=True)
             if exists and self.ddl and not repeated and not merged.is_commit:
@@ -439,9 +449,9 @@ class _Merge:
         )
 
     def _mark(self, facts: CommitFacts) -> bool:
-        """Record in a commit without rows what DDL has done to those that there are, and return whether it does.
+        """Commit without rows, after DDL that has changed existing ones; return whether the commit records the facts.
 
-        So whoever restores a version from before is noticed.
+        So a restore of an older version is noticed.
         """
         if facts.batch_id is None or facts.app_id is None:
             return False
@@ -450,7 +460,7 @@ class _Merge:
         return last is not None and last.facts == facts
 
     def _only_ddl(self, last: CommitFacts | None) -> MergeReport:
-        """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
+        """Apply DDL that came without changes; a missing target is created to record it, without columns."""
         old_rows, exists = self._old_rows, self._exists
         properties = old_rows.properties(())
         content = None
@@ -466,10 +476,10 @@ class _Merge:
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _keys(self) -> tuple[str, ...]:
-        """The key columns, by the names in the changes."""
+        """Return the key columns, by their names in the changes."""
         old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
-        # Field metadata marks the old name too if older and newer rows come together.
+        # If older and newer rows come together, the field metadata marks the old name too.
         wanted = self.settings.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:
             raise SchemaError(
@@ -486,21 +496,13 @@ class _Merge:
                 f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
                 f"{_names(self.changes)}). Read the column too, or give other keys"
             )
-        is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
-        if before is not None and is_other and not old_rows.is_emptied():
+        if before is not None and not _are_same(before, wanted) and not old_rows.is_emptied():
             raise UnexplainedChangeError(
-                f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
-                f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
-                "otherwise give keys"
+                f"Cannot merge {self._what}: the key of the target is {', '.join(before)}, and that of the changes is "
+                f"{', '.join(wanted)}. If the key of the table has changed, write into another target, from a new "
+                "snapshot. Otherwise give the key of the target as keys"
             )
         return tuple(names[name.lower()] for name in wanted)
-
-    def _without_key(self, dropped_ts: int) -> str:
-        return (
-            f"Cannot merge {self._what}: DDL dropped the primary key at commit-ts {dropped_ts}, and nothing else says "
-            "which row a change is about. If columns still identify a row, give them: keys=['id']. Otherwise rename or "
-            f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
-        )
 
     def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
         existing, old_rows = self._columns, self._old_rows
@@ -508,8 +510,8 @@ class _Merge:
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
                 raise TargetError(
-                    f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
-                    "Give another column_prefix, for example column_prefix='_ticdc_'"
+                    f"Cannot merge {self._what}: the table has a column {field.name}, which is also a column that "
+                    "merge_into adds. Give another column_prefix, for example column_prefix='_ticdc_'"
                 )
         fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
@@ -533,7 +535,7 @@ class _Merge:
                 columns[name.lower()] = (name, new)
             elif old[1] != type_ and name not in own:
                 wide = self.target.widened(old[1], type_)
-                if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
+                if wide is None and (drop or old_rows.is_emptied()):  # the column is dropped and added again
                     self.target.check_new(name, type_, self.properties)
                     drop.append(old[0])
                     add.append(NewColumn(old[0], type_, comment))
@@ -543,7 +545,7 @@ class _Merge:
                 elif wide != old[1]:
                     widen.append((old[0], wide))
                 columns[name.lower()] = (old[0], wide)
-        if drop:  # before the rows go
+        if drop:  # before any rows are removed
             self.target.check_drop(drop)
         return _Plan(columns, tuple(add), tuple(widen), self._own, tuple(drop))
 
@@ -552,18 +554,18 @@ class _Merge:
         if missing:
             raise TargetError(
                 f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
-                "merge_into needs to order changes. Give a target that does not exist yet, or set column_prefix if "
-                "these columns have another prefix"
+                "merge_into needs to order changes. Give a target that does not exist yet. If these columns have "
+                "another prefix, give it as column_prefix"
             )
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
-        advice = f"{self.target.to_widen}; or " if wide is not None and self.target.to_widen else ""
+        advice = f"{self.target.to_widen}. Or read" if wide is not None and self.target.to_widen else "Read"
         return UnexplainedChangeError(
-            f"Cannot merge {self._what}: column {name} is {old.simpleString()} there and {new.simpleString()} in the "
-            f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
-            f'schemaHints="{name} {old.simpleString()}"; or write into another target, from a new snapshot'
+            f"Cannot merge {self._what}: column {name} is {old.simpleString()} in the target and {new.simpleString()} "
+            f"in the changes{widening}. {advice} the column as the target has it: "
+            f'schemaHints="{name} {old.simpleString()}". Or write into another target, from a new snapshot'
         )
 
     def _create(
@@ -577,20 +579,12 @@ class _Merge:
         target.create(columns, settings, layout=clause, replaces=replaces)
 
     def _forget_rows(self, target: Target) -> None:
-        """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
+        """Remove the rows of a dropped table, as several may have one key by the key of the new table."""
         old_rows = self._old_rows
         target.delete_rows(f"{old_rows.row_ts} <= {old_rows.state.truncated_ts or 0}", CommitFacts())
 
-    def _alter(self, plan: _Plan) -> None:
-        if plan.drop:
-            self.target.drop_columns(plan.drop)
-        if plan.add:
-            self.target.add_columns(plan.add)
-        for name, type_ in plan.widen:
-            self.target.widen_column(name, type_)
-
     def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
-        """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
+        """Return the table of deleted keys, whose keys have the target's names and types, and whether it existed."""
         tombstones = self.target.deleted_keys()
         names = (*images.keys, self._own.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
@@ -601,7 +595,7 @@ class _Merge:
         others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
         widen = [column for column in others if tombstones.can_widen(types[column.name.lower()][1], column.type)]
         drop = [types[column.name.lower()][0] for column in others if column not in widen]
-        if drop:  # the table was created again with this key: older changes are left out, also without tombstones
+        if drop:  # the table was created again with this key: older changes are left out even without deleted keys
             tombstones.check_drop(drop)
             self._forget_rows(tombstones)
             tombstones.drop_columns(drop)
@@ -614,8 +608,8 @@ class _Merge:
         return tombstones, True
 
 
-def _same_columns(before: Sequence[str], keys: Sequence[str], old_rows: OldRows) -> bool:
-    return {name.lower() for name in old_rows.keys(before)} == {name.lower() for name in keys}
+def _are_same(columns: Iterable[str], others: Iterable[str]) -> bool:
+    return {name.lower() for name in columns} == {name.lower() for name in others}
 
 
 def _names(changes: Changelog) -> str:

@@ -1,7 +1,7 @@
-"""Open the target of a name, in any catalog of the session, there already or not yet; and writes that come again.
+"""Opens the target of a name, in any catalog of the session, whether it exists or not; and repeated writes.
 
-The number of a micro-batch does not identify it: a stream whose checkpoint was restored uses the same number again for
-other changes. So a micro-batch is skipped only if its changes are those of the last commit; anything else is merged.
+The number of a micro-batch does not identify it, as a stream whose checkpoint was restored uses the number again for
+other changes. So a micro-batch is skipped only if its changes are those of the last commit. Any other one is merged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.sessions import origin, own_session, run_sql
-from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Target, schema_of
+from ticdc_lakehouse.targets.target import KNOWN_ENGINES, CommitFacts, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 from ticdc_source.errors import TiCDCSourceError
 
@@ -26,9 +26,9 @@ ENGINES: dict[str, type[Target]] = {one.engine: one for one in (DeltaTarget, Ice
 
 
 def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Target:
-    """Return the target of a name, as SQL has it, or ``delta.`/path` ``; the table need not exist yet.
+    """Return the target of a name in SQL, or of ``delta.`/path` ``; the table need not exist yet.
 
-    Without an engine, the table says it or, if that does not exist, its catalog.
+    Without `engine`, it is that of the table or, if the table does not exist, of its catalog.
     """
     if engine is not None and engine not in ENGINES:
         raise TargetError(f"format={engine!r}: it must be one of {', '.join(ENGINES)}")
@@ -37,14 +37,14 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
         if engine in (None, existing.engine):
             return existing
         raise TargetError(
-            f"The target {name} is in {existing.engine}, and format={engine!r} was given: leave it out, or give "
-            "another name"
+            f"The target {name} is in {existing.engine}, and format={engine!r} was given. Leave format out, or give "
+            "the name of another target"
         )
     engine = engine or _engine_of_catalog(spark, name)
     if engine is None:
         raise TargetError(
             f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
-            f"Iceberg: give {' or '.join(f'format={one!r}' for one in ENGINES)}"
+            f"Iceberg. Give {' or '.join(f'format={one!r}' for one in ENGINES)}"
         )
     return ENGINES[engine](spark, name)
 
@@ -54,25 +54,25 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
     schema = schema_of(spark, name)
     place = (origin(spark), spark.catalog.currentCatalog(), name)  # a name may not have the catalog
     if schema is None:
-        REMEMBERED.engines.pop(place, None)
+        KNOWN_ENGINES.pop(place, None)
         return None
-    provider = REMEMBERED.engines.get(place) or _provider_of(spark, name)
+    provider = KNOWN_ENGINES.get(place) or _provider_of(spark, name)
     if provider in ENGINES:
-        if "." in name:  # a view of the session may hide the others
-            REMEMBERED.engines[place] = provider
+        if "." in name:  # a temporary view may hide a table of a name without a dot
+            KNOWN_ENGINES[place] = provider
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None
     what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
     raise TargetError(
-        f"{name} is {what}: only tables in Delta and Iceberg have the MERGE and the commits that are needed. Give "
-        "another name, or write the changes with append_log"
+        f"{name} is {what}, and a target must be a table in Delta or Iceberg. Give the name of such a table, or of one "
+        "that does not exist yet"
     )
 
 
 @contextmanager
 def in_own_session(spark: SparkSession, opened: Callable[[SparkSession], Target]) -> Iterator[Target]:
-    """Open a target in a session of its own. The given one sees afterwards what was written, even if not all was."""
+    """Open a target in a session of its own. Then the given session sees what was written, even after a failure."""
     with own_session(spark) as own:
         target = opened(own)
         try:
@@ -95,26 +95,26 @@ def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
 
 
 def same_table(one: str, other: str) -> bool:
-    """Whether two texts name one table: TiDB compares names without case."""
+    """Whether two texts name one table; like TiDB, this ignores case."""
     return one.replace("`", "").lower() == other.replace("`", "").lower()
 
 
 def check_table(target: Target, before: str, now: str) -> None:
-    """Refuse the changes of one table in the target of another; a name that is not known is not compared."""
+    """Refuse the changes of one table in the target of another; unknown names are not compared."""
     if not before or not now or same_table(before, now):
         return
     raise TargetError(
-        f"Cannot write {now} into {target.name}: it belongs to {before}. Give each table a target of its own; or, if "
-        f"{before} is called {now} now and the target has its rows, say so with ALTER TABLE {target.name} SET "
+        f"Cannot write {now} into {target.name}, the target of {before}. Give each table a target of its own. Or, if "
+        f"{before} was renamed to {now}, and the target has its rows, confirm it with ALTER TABLE {target.name} SET "
         f"TBLPROPERTIES ('ticdc.table' = '{now}')"
     )
 
 
 def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = None) -> CommitFacts | None:
-    """Return what the last commit of the writer recorded; None if there is none.
+    """Return what the writer's last commit records; None if there is none.
 
-    The target must have the micro-batch `after_batch` of this writer, or a later one; -1 for none, and None if that is
-    not known, so that the commits alone tell whether some are missing.
+    The target must have the micro-batch `after_batch` of this writer, or a later one. It is -1 if none is needed, and
+    None if that is not known: then only the commits tell whether a restore has undone some.
     """
     if facts.app_id is None or facts.batch_id is None:
         return None
@@ -124,15 +124,16 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
     if after_batch is not None and last.number < after_batch:
         ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
         raise TargetError(
-            f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
-            "without the changes in between. Restore the newest version; or load the table again from a snapshot"
+            f"{target.name} had micro-batch {after_batch} of this writer, and {ends} now: it was restored to an older "
+            "version, without the changes in between. Restore the newest version. Or load the table again from a "
+            "snapshot"
         )
     if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
         raise TargetError(
             f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
             f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
-            "version; or give a new app_id, and read again from before the restored version (changes that come again "
-            "have no effect)"
+            "version. Or give a new app_id, and read again from before the restored version: repeated changes have no "
+            "effect"
         )
     return last.facts
 
@@ -143,8 +144,8 @@ def is_same(last: CommitFacts | None, facts: CommitFacts) -> bool:
 
 Result = TypeVar("Result")
 
-# Delta's and Iceberg's errors of two writers that commit at once, and of a commit whose answer was lost. A repeated
-# write finds what it has committed by its number, so it is safe in each case.
+# Errors of Delta and Iceberg if two writers commit at once, or the answer to a commit was lost. A repeated write finds
+# its own commit by its number, so it is safe in each case.
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
     r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
@@ -154,7 +155,7 @@ _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether another writer has committed at the same time, so that the same write may succeed now."""
+    """Whether another writer has committed at the same time, so that the same write may succeed if repeated."""
     return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
 
 
@@ -164,9 +165,9 @@ def retried(
     *,
     again: Callable[[Exception, float], bool] = lambda error, _: is_conflict(error),
 ) -> Result:
-    """Write what is not written yet, and again after an error that may go away: four times, with longer pauses.
+    """Call an idempotent `write`, and again after an error that may go away, up to four times, with longer pauses.
 
-    `again` says so of an error and the pause before the next attempt; by default, of a commit of another writer.
+    `again` decides that, given the error and the next pause; by default, conflicts of commits are such errors.
     """
     for pause in _PAUSES_S:
         try:

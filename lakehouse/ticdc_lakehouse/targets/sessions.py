@@ -1,13 +1,13 @@
 """Spark sessions: SQL taken as it is written, frames computed once, and a session of its own for each merge.
 
-**As written.** Spark puts `${env:HOME}` and settings into all that it parses. Names, comments and labels come from the
-topic, so whoever may ALTER a table in TiDB could have secrets of the process written into the lake. Spark does it in
-statements, in `expr`, `selectExpr`, `where` and in names of tables; not in the text of a stored view that it reads
+**As written.** Spark replaces `${env:HOME}`, and `${…}` of its settings, in all that it parses. Names, comments and
+labels come from the topic, so anyone who may ALTER a table in TiDB could get secrets of the process into the lake.
+Spark does it in statements, in `expr`, `selectExpr`, `where` and names of tables, but not in the text of a stored view
 (org.apache.spark.sql.internal.VariableSubstitution).
 
 **A session of its own.** What a commit records is a setting of the session, which Spark reads while it commits, so
-merges that run side by side need a session each. It also has settings that only merges need, and the user's session
-keeps its own. Sessions are clones of the user's, kept for the next merge: a new one would load its catalogs again.
+merges that run in parallel need a session each. It also has settings that only merges need. Sessions are clones of the
+user's, and kept for the next merge, because a new one would load its catalogs again.
 """
 
 from __future__ import annotations
@@ -42,22 +42,15 @@ _one_at_a_time = threading.RLock()
 _free: OrderedDict[tuple[object, ...], list[SparkSession]] = OrderedDict()
 _origins: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 
-
-class _Held:
-    """The sessions that are verbatim now: by how many callers, and what the setting was before."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, tuple[int, str | None]] = {}
-
-
-_held = _Held()
+# By session: how many callers need it verbatim now, and the setting before.
+_held: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
 
 
 @contextmanager
 def verbatim(spark: SparkSession) -> Iterator[None]:
-    """Let a session take SQL as it is written, until the last of those that run side by side in it has ended.
+    """Let a session take SQL as it is written, until the last block that runs in it has ended.
 
-    A session of Spark Connect stays so: its server parses a frame again whenever it is used.
+    A session of Spark Connect stays so, as its server parses a frame again whenever it is used.
     """
     jsession: Any = getattr(spark, "_jsparkSession", None)
     if jsession is None:
@@ -67,23 +60,23 @@ def verbatim(spark: SparkSession) -> Iterator[None]:
         return
     name = str(jsession.sessionUUID())
     with _lock:
-        count, before = _held.sessions.get(name) or (0, spark.conf.get(SUBSTITUTE, None))
+        count, before = _held.get(name) or (0, spark.conf.get(SUBSTITUTE, None))
         if not count:
             spark.conf.set(SUBSTITUTE, "false")
-        _held.sessions[name] = count + 1, before
+        _held[name] = count + 1, before
     try:
         yield
     finally:
         with _lock:
-            count, before = _held.sessions.pop(name)
+            count, before = _held.pop(name)
             if count > 1:
-                _held.sessions[name] = count - 1, before
+                _held[name] = count - 1, before
             else:
                 _restore(spark, SUBSTITUTE, before)
 
 
 def with_verbatim_sql(run: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Let the sessions of a function's arguments, and of frames among them, take SQL as it is written while it runs."""
+    """Decorate a function: while it runs, sessions and frames among its arguments take SQL as it is written."""
 
     @wraps(run)
     def wrapped(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -105,9 +98,9 @@ def run_sql(spark: SparkSession, text: str, **frames: Any) -> DataFrame:
 def computed(frame: DataFrame) -> DataFrame:
     """Compute a frame now, and return its rows as a frame.
 
-    This is `localCheckpoint` that keeps the lineage. `persist` is not enough: Spark 4.1 cannot plan a MERGE from a view
-    that reads an Iceberg table, even through a cache. Spark Connect exposes no RDD, so there a lost executor fails
-    whatever reads the frame.
+    This is a `localCheckpoint` that keeps the lineage. `persist` is not enough: Spark 4.1 cannot plan a MERGE from a
+    view that reads an Iceberg table, even through a cache. Spark Connect exposes no RDD, so there the frame cannot be
+    read any more once an executor is lost.
     """
     jframe: Any = getattr(frame, "_jdf", None)
     if jframe is None:
@@ -122,9 +115,9 @@ def computed(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def own_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Give a session that nobody else uses, with the settings and the current catalog of another.
+    """Yield a session that nobody else uses, with the settings and the current catalog of the given one.
 
-    Spark Connect's session cannot be cloned in all releases: it is given itself, to one merge at a time.
+    Not all releases can clone a session of Spark Connect, so it is yielded itself, to one merge at a time.
     """
     jsession = getattr(spark, "_jsparkSession", None)
     if jsession is None:
@@ -148,20 +141,20 @@ def own_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
-    """Return a function for other threads, where it has the context, the local properties and the tags of this one."""
+    """Return the function for use in other threads, with the context, local properties and tags of this one."""
     context = copy_context()
 
     def in_context(*given: Any) -> object:
         return context.copy().run(run, *given)  # several threads may run it at once
 
     def in_one_thread(*given: Any) -> object:
-        return _inheriting(spark, in_context)(*given)  # Spark gives all that run it one object of properties
+        return _inheriting(spark, in_context)(*given)  # otherwise all threads would share one object of properties
 
     return cast("_Run", _inheriting(spark, in_one_thread))
 
 
 def _inheriting(spark: SparkSession | None, run: Callable[..., object]) -> Callable[..., object]:
-    # Without a session it would warn that tags are lost. It returns the session itself if threads are not pinned.
+    # Without a session, Spark would warn that tags are lost. If threads are not pinned, it returns the session itself.
     inherit: Any = None if spark is None else inheritable_thread_target(spark)
     return cast("Callable[..., object]", inherit(run)) if callable(inherit) else run
 
@@ -178,18 +171,18 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     if spark.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
         parallel = spark.sparkContext.defaultParallelism
         own.conf.set(_SNAPSHOT_PARTITIONS, str(min(parallel, _MOST_SNAPSHOT_PARTITIONS)))
-    # A stream has both off, for the sake of its state. But its micro-batches are merged as batches, of any size.
+    # A stream turns both off because of its state, but its micro-batches are merged as batches, of any size.
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
     own.conf.set(SUBSTITUTE, "false")
-    # Delta would copy the source of a MERGE, which might change; ours is computed once (`computed`).
+    # Delta would copy the source of a MERGE, as it might change. This one is computed already (`computed`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
     _origins[own] = str(jsession.sessionUUID())
     return own
 
 
 def origin(spark: SparkSession) -> str:
-    """The identity of a session, or of the one of which it is a clone."""
+    """Return the id of a session, or of the session of which it is a clone."""
     if spark in _origins:
         return _origins[spark]
     session: Any = spark
@@ -198,7 +191,7 @@ def origin(spark: SparkSession) -> str:
 
 
 def frame_in(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """Return a frame as one of another session, with whose settings it is computed."""
+    """Return the frame in another session, whose settings it is then computed with."""
     if spark is frame.sparkSession:
         return frame
     jvm: Any = spark._jvm  # noqa: SLF001 (as foreachBatch does it in the JVM)
@@ -209,7 +202,7 @@ def frame_in(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 @contextmanager
 def shuffling(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Shuffle into fewer partitions if there are few new rows: a MERGE rewrites at most one file for each."""
+    """Shuffle into fewer partitions if there are few `rows`: a MERGE rewrites at most one file for each row."""
     most = int(spark.conf.get(_SHUFFLE_PARTITIONS) or 1)
     with configured(spark, {_SHUFFLE_PARTITIONS: str(min(most, max(1, -(-rows // _FILES_OF_A_PARTITION))))}):
         yield

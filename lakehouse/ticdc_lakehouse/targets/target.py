@@ -1,7 +1,7 @@
 """A target: what `merge_into` and `append_log` need of a table, in SQL that Delta and Iceberg share.
 
-What the engines do differently is in `targets/delta.py` and `targets/iceberg.py`. A target knows nothing of changes or
-DDL. Names of columns are as the table has them, without quotes; conditions and values are expressions of Spark SQL.
+Differences between the engines are in `targets/delta.py` and `targets/iceberg.py`. A target knows nothing of changes or
+DDL. Names of columns are as in the table, without quotes; conditions and values are expressions of Spark SQL.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from ticdc_source.developer_api import check_permission
 
 _Own = TypeVar("_Own", bound="Target")
 _What = TypeVar("_What")
-_FACT = "ticdc."  # begins the names of what a commit records
+_FACT = "ticdc."  # the prefix of what a commit records
 BATCH_ID = f"{_FACT}batch_id"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit records, so that a reader of the table finds it again."""
+    """What a commit records, for readers of the table."""
 
     resolved_ts: int | None = None  # every change up to this commit-ts, itself included, is in the table
     app_id: str | None = None  # who writes: one name for each stream and target
-    batch_id: int | None = None  # the micro-batch; a stream whose checkpoint was restored uses its number again
-    content: str | None = None  # what the micro-batch has of the table: equal texts are the same changes
-    ends: str | None = None  # of a log: JSON of the largest offset that this writer has written, by topic partition
+    batch_id: int | None = None  # the micro-batch; a stream whose checkpoint was restored uses the number again
+    content: str | None = None  # identifies the changes of the micro-batch: equal texts, equal changes
+    ends: str | None = None  # of a log: by topic partition, the largest offset that this writer has written, as JSON
 
     @property
     def identity(self) -> str | None:
-        """What tells the micro-batch from others with its number; None if the commit does not say."""
+        """A text that tells the micro-batch from others with its number; None if the commit has none."""
         if self.content is not None or self.ends is None:
             return self.content
         return hashlib.sha256(self.ends.encode()).hexdigest()[:16]
@@ -62,27 +62,27 @@ class CommitFacts:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of a table: Delta's version or Iceberg's snapshot id, and what `merge_into` recorded with it."""
+    """A commit of a table: Delta's version or Iceberg's snapshot id, and the facts that it records."""
 
     version: int
     facts: CommitFacts
 
 
 class LastBatch(NamedTuple):
-    """The last micro-batch of a writer whose rows a table has, and what was undone since."""
+    """The last micro-batch of a writer in a table, and what was undone since."""
 
-    facts: CommitFacts | None  # what its commit recorded; None if the table has none of the writer's that is known
+    facts: CommitFacts | None  # what its commit records; None if no commit of the writer is in effect
     undone: int | None = None  # the smallest number of a micro-batch that a restore or a rollback has undone since
 
     @property
     def number(self) -> int:
-        """Its number; -1 if there is none."""
+        """The number of the micro-batch; -1 if there is none."""
         return -1 if self.facts is None or self.facts.batch_id is None else self.facts.batch_id
 
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A column that a table is to get."""
+    """A column to add to a table."""
 
     name: str
     type: DataType
@@ -91,33 +91,33 @@ class NewColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert:
-    """Images of rows, one for each key: each changes the row with its key if its sequence is larger than the row's."""
+    """Images, one for each key: an image changes the row with its key if its sequence is larger than the row's."""
 
-    # `k0`, `k1`, … are the keys, `c0`, … the other values, `seq` the sequence; `gone` says that the row is gone, and
-    # `bare` that such an image has only its key.
+    # `k0`, `k1`, … are the keys, `c0`, … the other values, `seq` the sequence; `gone` says that the row is deleted, and
+    # `bare` that a delete has only its key.
     images: DataFrame
     keys: tuple[str, ...]  # the columns of `k0`, …; NULL equals NULL
     values: tuple[str, ...]  # the columns of `c0`, …; a bare image leaves them as they are
     sequence: str
-    committed_at: str | None = None  # the column of the commit's time
-    deleted: str | None = None  # the column that says whether the row is gone
-    removes: bool = False  # a row that is gone leaves the table, and is not added to it
-    tombstones: Target | None = None  # has the sequences of deleted keys: images that are older change nothing
+    committed_at: str | None = None  # the column with the time of the commit
+    deleted: str | None = None  # the column that says whether the row is deleted
+    removes: bool = False  # deleted rows are removed from the table
+    tombstones: Target | None = None  # the sequences of deleted keys: older images change nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """What a MERGE did."""
 
-    rows: int | None = None  # how many it changed; None if the engine does not tell
-    is_commit: bool = False  # one that changes nothing may make no commit
+    rows: int | None = None  # how many rows it changed; None if the engine does not report it
+    is_commit: bool = False  # whether it made a commit, which a MERGE without effect may not
 
 
 _MOST_REMEMBERED = 10_000  # each query has a session of its own, and a process may run one after another
 
 
 class _Memory(dict[tuple[str, str, str], _What]):
-    """What it forgets is read again."""
+    """A cache: whatever it forgets is read again."""
 
     def __setitem__(self, key: tuple[str, str, str], what: _What) -> None:
         if key not in self and len(self) >= _MOST_REMEMBERED:
@@ -125,31 +125,25 @@ class _Memory(dict[tuple[str, str, str], _What]):
         super().__setitem__(key, what)
 
 
-class _Remembered:
-    """What this process remembers of tables: each call of merge_into opens its target anew."""
-
-    def __init__(self) -> None:
-        # By session, table and writer, the last micro-batch that was committed here, and what names the version of the
-        # table after it. It is taken out before a micro-batch and put back after its commit: if anything fails in
-        # between, the commits of the table are read.
-        self.batches: _Memory[tuple[CommitFacts, str]] = _Memory()
-        # By session, catalog and table, the engine, until the table is missed.
-        self.engines: _Memory[str] = _Memory()
-
-
-REMEMBERED = _Remembered()
+# What this process knows of tables, as each call of merge_into opens its target anew.
+# By session, table and writer: the last micro-batch that was committed here, and what names the version of the table
+# after it. It is taken out before a micro-batch and put back after its commit, so if anything fails in between, the
+# commits of the table are read.
+KNOWN_BATCHES: _Memory[tuple[CommitFacts, str]] = _Memory()
+# By session, catalog and table: the engine, until the table is missed.
+KNOWN_ENGINES: _Memory[str] = _Memory()
 
 
 class Target(ABC):
-    """A table that commits at once, or not at all. It need not exist yet."""
+    """A table whose writes are atomic commits. It need not exist yet."""
 
     engine: ClassVar[str]  # as Spark and users write it, such as `delta`
     opens_paths: ClassVar = False  # whether a path names a table
     clusters: ClassVar = False  # whether a table can have liquid clustering
     partitions_by_transforms: ClassVar = False  # whether it can be partitioned by `days(c)` and the like
-    caches_tables: ClassVar = False  # whether the catalogs of sessions keep what a table was
-    own_properties: ClassVar[Mapping[str, str]] = {}  # of a new table, for the engine's sake
-    small_properties: ClassVar[Mapping[str, str]] = {}  # of a table with a commit a minute, whose past nobody needs
+    caches_tables: ClassVar = False  # whether the catalog of a session caches tables
+    own_properties: ClassVar[Mapping[str, str]] = {}  # of a new table, which the engine needs
+    small_properties: ClassVar[Mapping[str, str]] = {}  # of a table with many commits, whose past is not needed
     session: ClassVar[Mapping[str, str]]  # settings of Spark that the engine needs when it starts
     packages: ClassVar[dict[str, str]]  # its Maven coordinates, by the releases of PySpark that it supports
     to_widen: ClassVar = ""  # what a user can do so that a column can be widened
@@ -157,10 +151,10 @@ class Target(ABC):
     def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
         self.name = name  # as SQL: `lake.shop.orders`, or the path of a Delta table
-        self.time_as = "micros"  # how TIME is stored, which no engine has: `micros`, a bigint, or `text`
-        self._schema = schema  # what was read, until this object changes it
+        self.time_as = "micros"  # how TIME is stored: `micros`, a bigint, or `text`
+        self._schema = schema  # a cache, until this object changes the table
         self._opened_deleted_keys = False
-        self._is_own = False  # whether this process has made its last version
+        self._is_own = False  # whether this process has made the last version
         self._properties: dict[str, str] | None = None
 
     @classmethod
@@ -169,7 +163,7 @@ class Target(ABC):
         layout.check(cls.engine.title(), what, clusters=cls.clusters, transforms=cls.partitions_by_transforms)
 
     def renew(self, spark: SparkSession | None = None) -> None:  # noqa: B027 (most sessions see what others write)
-        """Forget what the catalog of a session, its own by default, has kept of the table and of its deleted keys."""
+        """Refresh the table, and its table of deleted keys, in a session's catalog; by default that of the target."""
 
     def exists(self) -> bool:
         self._schema = self._schema or schema_of(self.spark, self.name)
@@ -179,21 +173,21 @@ class Target(ABC):
         return self.spark.table(self.name)
 
     def frame_at(self, version: int) -> DataFrame:
-        """Return the rows of a version, as `commits` gives it, with the columns that it had."""
+        """Return the rows of a version, as `commits` returns it, with its columns."""
         return self._frame_at(self.spark, version)
 
     def _frame_at(self, spark: SparkSession, version: int) -> DataFrame:
         return run_sql(spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
 
     def deleted_keys(self: _Own) -> _Own:  # noqa: PYI019 (Python 3.10 has no Self)
-        """The table with the keys that hard deletes removed; it need not exist."""
+        """Return the table with the keys of hard deletes; it need not exist."""
         self._opened_deleted_keys = True
         keys = type(self)(self.spark, deleted_keys_of(self.name))
         keys.renew()
         return keys
 
     def columns(self) -> dict[str, DataType]:
-        """The types of the columns by name, in the table's order."""
+        """Return the types of the columns by name, in their order."""
         self._schema = self._schema or self.frame().schema
         return {field.name: field.dataType for field in self._schema}
 
@@ -204,7 +198,7 @@ class Target(ABC):
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        """The type in which the engine keeps values of a type."""
+        """Return the type in which the engine stores values of a type."""
         time = StringType() if self.time_as == "text" else LongType()
         return time if isinstance(type_, DayTimeIntervalType) else type_
 
@@ -213,7 +207,7 @@ class Target(ABC):
     ) -> None:
         """Create the table, and its namespace if that is missing; `layout` is a clause of SQL.
 
-        If it `replaces` a table, that one has no columns yet.
+        `replaces` is for a table that exists, without rows, and without columns of the table in TiDB.
         """
         check_session_catalog(self.spark, self.name)
         parts = parts_of(self.name)
@@ -238,7 +232,7 @@ class Target(ABC):
             ) from None
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""
+        """Add columns, which are NULL in all rows; one commit, unless a type needs a feature that the table lacks."""
         definitions = ", ".join(_definition(column) for column in columns)
         self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
@@ -268,13 +262,13 @@ class Target(ABC):
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         """Set columns to values, which are SQL, in the rows that meet a condition; one commit.
 
-        Its facts must not have the number of the micro-batch: whether the merge that follows is done is told by it.
+        The facts must not have the number of the micro-batch, as it would mean that the following merge is done.
         """
         assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
         self.commit(f"UPDATE {self.name} SET {assignments} WHERE {where}", facts)  # noqa: S608
 
     def delete_rows(self, where: str, facts: CommitFacts) -> None:
-        """Delete the rows that meet a condition; one commit. Its facts are as those of `update_rows`."""
+        """Delete the rows that meet a condition; one commit, with facts as in `update_rows`."""
         self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
@@ -293,10 +287,11 @@ class Target(ABC):
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         """Merge newer images of rows; one commit."""
         with _view(upsert.images) as view, self._remembering(facts):
-            return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
+            merge = f"MERGE INTO {self.name} t USING {_source(view, upsert)} s {_clauses(upsert)}"
+            return self.merged(self.commit(merge, facts), facts)
 
     def last_batch(self, app_id: str) -> LastBatch | None:
-        facts, version = REMEMBERED.batches.pop((origin(self.spark), self.name, app_id), (None, None))
+        facts, version = KNOWN_BATCHES.pop((origin(self.spark), self.name, app_id), (None, None))
         if facts is not None and version == self.version():
             self._is_own = True
             return LastBatch(facts)
@@ -304,52 +299,52 @@ class Target(ABC):
 
     @staticmethod
     def folder_catalog(_catalog: str, _folder: str) -> dict[str, str]:
-        """The settings of the catalog that tables in a folder need."""
+        """Return the settings of the catalog that tables in a folder need."""
         return {}
 
     def check_new(self, column: str, type_: DataType, given: Mapping[str, str]) -> None:  # noqa: B027 (most take all)
-        """Refuse a new column that the table cannot have; `given` are the properties of one that is to be created."""
+        """Refuse a new column that the table cannot have; `given` are the properties of a table to be created."""
 
     @abstractmethod
     def can_widen(self, old: DataType, new: DataType) -> bool:
-        """Whether a column with rows can change its type so."""
+        """Whether a column can be widened from `old` to `new`."""
 
     def widened(self, old: DataType, new: DataType) -> DataType | None:
-        """The type that a column must get to hold the values of both types; None if the engine cannot widen it so."""
+        """Return the type in which a column holds the values of both types; None if it cannot be widened to it."""
         wide = common_type(old, new)
         return wide if wide is not None and (wide == old or self.can_widen(old, wide)) else None
 
     @abstractmethod
     def compact(self) -> None:
-        """Write the rows of small files into larger ones, without deleted rows; a few commits, which change no row."""
+        """Merge small files into larger ones, without deleted rows; a few commits, which change no row."""
 
     @abstractmethod
     def forget_versions(self, keep: datetime.timedelta) -> None:
-        """Remove versions and their files, except those that were the newest at a moment within a time until now.
+        """Remove versions and their files, except those that were the newest at any moment of the last `keep`.
 
-        The commit of the last micro-batch stays, so that the target knows it if it comes again.
+        The commit of the last micro-batch stays, so that a repetition of it is noticed.
         """
 
     @abstractmethod
     def history(self) -> list[tuple[Commit, bool]]:
-        """Return the commits that the engine still knows, newest first, and whether each is in effect.
+        """Return the commits that the engine still lists, newest first, and whether each is in effect.
 
-        The others somebody has undone, by a restore or a rollback.
+        A commit that is not was undone by a restore or a rollback.
         """
 
     def commits(self, *, undone: bool = False) -> list[Commit]:
-        """Return the commits that are in effect, newest first, or also those that somebody has undone."""
+        """Return the commits that are in effect, newest first; with `undone`, also those that were undone."""
         return [commit for commit, is_in_effect in self.history() if undone or is_in_effect]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         return last_of(self.history(), app_id)
 
     def undone(self) -> list[CommitFacts]:
-        """What the commits recorded that somebody has undone, unless that has put the properties back too."""
+        """Return what undone commits recorded, unless the restore has also restored the properties."""
         return []
 
     def version(self) -> str | None:
-        """What names the version of the table now, without a job of Spark; None if nobody tells it."""
+        """Return a text for the present version of the table, without a job of Spark; None if unknown."""
         if getattr(self.spark, "_jsparkSession", None) is None:  # Spark Connect
             return None
         try:
@@ -358,18 +353,18 @@ class Target(ABC):
             return None
 
     def version_of_engine(self) -> str | None:
-        """What the engine itself calls the version of the table now."""
+        """Return the engine's own text for the present version of the table."""
         return None
 
     def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
-        """Whether a version is that of a commit with facts, and nobody else has committed since another one."""
+        """Whether a version is that of a commit with the facts, right after the earlier version."""
         return False
 
     @contextmanager
     def _remembering(self, facts: CommitFacts) -> Iterator[None]:
-        """Note what is committed here, with the version, so that the next micro-batch need not read it back.
+        """Remember the commit and its version in `KNOWN_BATCHES`, so that the next micro-batch need not read it.
 
-        A version that somebody else has made, which may be a RESTORE, is not noted.
+        A version of somebody else, which may be a RESTORE, is not remembered.
         """
         before = self.version() if facts.app_id is not None and facts.batch_id is not None else None
         yield
@@ -378,31 +373,31 @@ class Target(ABC):
             return
         with suppress(Exception):  # it is committed, whatever the engine says now
             if self.follows(version, before, facts):
-                REMEMBERED.batches[origin(self.spark), self.name, facts.app_id] = facts, version
+                KNOWN_BATCHES[origin(self.spark), self.name, facts.app_id] = facts, version
 
     @abstractmethod
     def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
-        """What a MERGE did, by its answer and by what its commit records."""
+        """Return what a MERGE did, by its answer and by the facts that its commit records."""
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
-        """Run a statement whose commit records facts."""
+        """Run a statement whose commit records the facts."""
         check_permission()
         with configured(self.spark, self.recording(facts)):
             return run_sql(self.spark, statement).collect()
 
     @abstractmethod
     def recording(self, facts: CommitFacts) -> dict[str, str]:
-        """The settings of the session with which a commit records facts."""
+        """Return the settings of the session with which a commit records the facts."""
 
 
-# Delta says the last also of a folder with no table: CREATE takes an empty one, and refuses one with files.
+# Delta raises the last one for a folder without a table, too: CREATE takes an empty folder, and refuses one with files.
 _MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"})
 
 
 def schema_of(spark: SparkSession, name: str) -> StructType | None:
     try:
         return spark.table(name).schema
-    except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
+    except (AnalysisException, IllegalArgumentException) as error:  # the second one if Hadoop has no such path
         if is_missing(error):
             return None
         raise TargetError(not_opened(name, str(error).partition("\n")[0])) from error
@@ -442,7 +437,7 @@ def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | 
     return None if undone is None else LastBatch(None, undone)
 
 
-# What a target is told → SQL that Delta and Iceberg understand
+# SQL that Delta and Iceberg have in common
 
 
 def text_in_sql(text: str) -> str:
@@ -458,12 +453,8 @@ def _definition(column: NewColumn) -> str:
     return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
 
 
-def _merge_in_sql(target: str, view: str, upsert: Upsert) -> str:
-    return f"MERGE INTO {target} t USING {_source(view, upsert)} s {_clauses(upsert)}"
-
-
 def _source(view: str, upsert: Upsert) -> str:
-    """The source of the MERGE: the images that are not older than the tombstone of their key."""
+    """Return the source of the MERGE: the images that are not older than the delete of their key."""
     if upsert.tombstones is None:
         return view
     # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
@@ -474,7 +465,7 @@ def _source(view: str, upsert: Upsert) -> str:
 
 
 def _clauses(upsert: Upsert) -> str:
-    """The clauses of the MERGE: only what is newer than the row of the target changes it."""
+    """Return the clauses of the MERGE: an image changes only older rows of the target."""
     keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
     values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
     own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})

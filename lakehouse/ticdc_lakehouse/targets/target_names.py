@@ -1,4 +1,4 @@
-"""Names of targets, as SQL has them: their parts, and which are refused."""
+"""Names of targets in SQL: their parts, and which names are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ticdc_lakehouse.errors import TargetError
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-# Catalogs put a table into the folder of its name, and Hadoop's paths have a meaning for each of these.
+# Catalogs put a table into a folder with its name, and each of these has a meaning in Hadoop's paths.
 _NO_FOLDER = re.compile(r"[/\\:\x00-\x1f]|\A\.{1,2}\Z")
 _SESSION_CATALOG = "spark_catalog"
 
@@ -30,17 +30,17 @@ def bare(part: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse."""
+    """Refuse a name that SQL would read differently, or whose table would be outside its warehouse."""
     if not _NAME.fullmatch(name):
         raise TargetError(
-            f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
-            "letters, digits and _ is in backticks, as in lake.shop.`my-table` or delta.`/data/my-table`"
+            f"The target {name!r} is not a name in SQL. Separate its parts by dots, and put backticks around parts "
+            "with more than letters, digits and _, as in lake.shop.`my-table` or delta.`/data/my-table`"
         )
     parts = [bare(part) for part in parts_of(name)]
     if is_path(name):
         if not _ABSOLUTE.match(parts[1]):
             raise TargetError(
-                f"The target {name} is a relative path: give it from the root on, as in delta.`/data/orders`"
+                f"The target {name} is a relative path. Give an absolute path or a URI, as in delta.`/data/orders`"
             )
         return
     wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
@@ -59,14 +59,14 @@ def catalog_of(spark: SparkSession, name: str) -> str:
 
 
 def check_session_catalog(spark: SparkSession, name: str) -> None:
-    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created."""
+    """Refuse a name for a new table that Spark's own catalog does not accept, before its namespace is created."""
     parts = [bare(part) for part in parts_of(name)]
     if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
         return
     if catalog_of(spark, name) == _SESSION_CATALOG:
         raise TargetError(
-            f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
-            "only. Give such a name"
+            f"The target {name} cannot be created: names in the catalog {_SESSION_CATALOG} have only letters, digits "
+            "and _. Give such a name"
         )
 
 

@@ -256,9 +256,9 @@ class TestRanges:
     @pytest.mark.parametrize(
         ("start", "end", "reason", "left"),
         [
-            (0, -1, "offsets from 0 are asked for, but the earliest there is 4", (4, 10)),
-            (5, 99, "offsets to 99 are asked for, but the latest is 10", (5, 10)),
-            (12, -1, "offsets from 12 are asked for, but the latest is 10", (10, 10)),
+            (0, -1, "offsets from 0 are requested, but the earliest is 4", (4, 10)),
+            (5, 99, "offsets to 99 are requested, but the latest is 10", (5, 10)),
+            (12, -1, "offsets from 12 are requested, but the latest is 10", (10, 10)),
         ],
     )
     def test_offsets_that_are_not_there(

@@ -160,7 +160,7 @@ def test_a_version_in_the_range_is_taken(version: str, monkeypatch: pytest.Monke
 def test_another_version_is_refused_at_once(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading and `doctor` say which version is there and what to install; nothing is connected."""
     monkeypatch.setattr(kafka, "__version__", version)
-    message = rf'^Kafka is read with {REQUIRED}, and here version {version} is installed: pip install "{REQUIRED}" on '
+    message = rf'^Reading Kafka needs {REQUIRED}, but version {version} is installed: pip install "{REQUIRED}" on '
     began = time.monotonic()
     for use in (lambda: connect(ClientSettings(), PATIENCE), lambda: check_package(Package("kafka-python", "reads"))):
         with pytest.raises(OptionError, match=message):
@@ -173,5 +173,5 @@ def test_what_is_no_kafka_python_is_refused(there: Any, monkeypatch: pytest.Monk
     """A missing package, and another one of that name, are told in the same way."""
     monkeypatch.setitem(importlib.import_module("sys").modules, "kafka", there)
 
-    with pytest.raises(OptionError, match=r"and here it cannot be imported \(.*kafka|no attribute '__version__'"):
+    with pytest.raises(OptionError, match=r"but it cannot be imported \(.*kafka|no attribute '__version__'"):
         connect(ClientSettings(), PATIENCE)

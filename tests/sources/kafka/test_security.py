@@ -224,7 +224,7 @@ class TestTLS:
         (certificates / "damaged.p12").write_bytes((certificates / "trust.p12").read_bytes()[:-30])
         for other, message in (
             ({"ssl_keystore_location": str(certificates / "trust.p12")}, "has no key with a certificate"),
-            ({"ssl_truststore_location": str(certificates / "damaged.p12")}, "or it is damaged"),
+            ({"ssl_truststore_location": str(certificates / "damaged.p12")}, "or the file is damaged"),
         ):
             with pytest.raises(OptionError, match=message):
                 ranges(options("127.0.0.1:1", **self.stores(certificates, **other)))

@@ -95,7 +95,7 @@ SAID: dict[Callable[[], AbstractContextManager[str]], str] = {
     answers_with_a_tls_alert: r"answers with a TLS alert: does it want SASL or TLS\? \(kafka\.security\.protocol\)",
     is_silent: "no answer",
     is_closed: r"ECONNREFUSED \(nothing listens there\)",
-    is_unknown: "(no such host|the host name is not resolved)",
+    is_unknown: "(no such host|the host name cannot be resolved)",
 }
 
 
@@ -132,7 +132,7 @@ def test_a_name_that_dns_cannot_have_is_a_cause() -> None:
     """A broker that tells its clients such a name is not reached, and the error says why."""
     server = "xn--ñ.例え:9092"
     settings = replace(client_settings(options("a:1"), driver=True), bootstrap_servers=(server,))
-    with pytest.raises(KafkaUnavailableError, match="DNS lookup failed: no name of a host"):
+    with pytest.raises(KafkaUnavailableError, match="DNS lookup failed: not a host name"):
         NetworkClient(settings, Patience(server, "a test", Limit(200, "kafka.default.api.timeout.ms")))
 
 

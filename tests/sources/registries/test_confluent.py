@@ -141,10 +141,10 @@ MISSING = 404, b'{"error_code":40403,"message":"Schema not found"}'
         ((301, b""), SchemaRegistryUnavailableError, "does not answer as a schema registry (HTTP 301"),
         ((500, b""), SchemaRegistryUnavailableError, "2 tries (fetchOffset.numRetries), asked for schema 7"),
         ((200, b"<html>"), SchemaRegistryUnavailableError, "answers, but not as a schema registry"),
-        ((200, b'{"schema":"x","schemaType":"PROTOBUF"}'), DecodeError, "is PROTOBUF, and not Avro"),
+        ((200, b'{"schema":"x","schemaType":"PROTOBUF"}'), DecodeError, "is PROTOBUF, not Avro"),
         ((200, b'{"schema":"\\"a\\"","references":[{"name":"b"}]}'), DecodeError, "has references"),
-        ((200, b'{"schema":"{"}'), DecodeError, "is no Avro schema"),
-        ((200, b"{}"), DecodeError, "is no Avro schema"),
+        ((200, b'{"schema":"{"}'), DecodeError, "is not an Avro schema"),
+        ((200, b"{}"), DecodeError, "is not an Avro schema"),
     ],
 )
 def test_each_answer_that_is_no_schema_says_what_to_do(answer: Answer, kind: type[TiCDCSourceError], says: str) -> None:

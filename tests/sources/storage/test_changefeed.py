@@ -400,7 +400,7 @@ def test_a_sample_opens_few_files() -> None:
         ({"startingTimestamp": "1700000000000"}, "Option 'startingTimestamp' is for topics"),
         ({"startingOffsets": '{"t":{"0":1}}'}, "Option 'startingOffsets' is for topics"),
         ({"protocol": "avro"}, "protocol=avro has no files: a storage sink writes canal-json, csv"),
-        ({"protocol": "csv"}, "'path' has files of canal-json, and protocol is csv"),
+        ({"protocol": "csv"}, "'path' has files of canal-json, but protocol is csv"),
     ],
 )
 def test_options_of_topics_are_refused(sink: Sink, given: dict[str, str], reason: str) -> None:
@@ -418,9 +418,7 @@ def test_a_protocol_of_files_is_refused_for_topics() -> None:
     topic = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "protocol": "csv"}
 
     for check in (batch_options, stream_options, load_schema):
-        with pytest.raises(
-            OptionError, match="protocol=csv comes in files of a storage sink, and in no topic: set 'path'"
-        ):
+        with pytest.raises(OptionError, match="protocol=csv is only in files of a storage sink: set 'path'"):
             check(topic)
 
 
@@ -451,7 +449,7 @@ def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
     for feed in ("one", "two"):
         sink.data(f"{feed}/s/t/{OLD}", 1)
         sink.put(f"{feed}/metadata", "{}")
-    reason = r"has the file (one|two)/metadata: the folder of a changefeed is in it"
+    reason = r"has the file (one|two)/metadata, so changefeeds' folders are inside it"
 
     with pytest.raises(OptionError, match=reason):
         load_schema({"path": str(sink.folder)})
@@ -464,7 +462,7 @@ def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
     [
         (1, "s.u", r"No row of s\.u among the files of 'path' .*; the tables there are: s\.t\."),
         (0, None, r"the index file .* of s/t/.* is missing or empty.*So the schema cannot be inferred"),
-        (None, None, r"'path' .* has no file with rows, or no more. So the schema cannot be inferred"),
+        (None, None, r"'path' .* has no file with rows, or none left. So the schema cannot be inferred"),
     ],
 )
 def test_files_without_wanted_rows_have_no_schema(
@@ -561,5 +559,5 @@ def test_what_is_no_file_is_not_opened(sink: Sink, path: str, *, is_linked: bool
     )
     whole = OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 0, 1)
 
-    with pytest.raises(StorageUnavailableError, match=rf"{path} cannot be read: OSError \(it is no regular file\)"):
+    with pytest.raises(StorageUnavailableError, match=rf"{path} cannot be read: OSError \(it is not a regular file\)"):
         _ = Changefeed(str(sink.folder)).look(), list(fetcher.fetch(whole))

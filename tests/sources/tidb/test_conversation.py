@@ -384,7 +384,10 @@ def test_tidb_must_be_named(missing: str) -> None:
         ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for rows of TiDB"),
         ({"tidb.user": "root"}, r"Option 'tidb\.user' needs 'tidb\.url'"),
         ({"tidb.url": "tidb:4000"}, r"Option 'tidb\.user' is missing"),
-        ({"tidb.url": "tidb:4000", "outputFormat": "event"}, r"outputFormat=event has none; 'tableDDL' gives types"),
+        (
+            {"tidb.url": "tidb:4000", "outputFormat": "event"},
+            r"outputFormat=event has no typed columns: leave it out; 'tableDDL' gives types",
+        ),
     ],
 )
 def test_what_tidb_may_tell_of_messages(own: dict[str, str], message: str) -> None:

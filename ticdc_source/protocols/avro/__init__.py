@@ -57,7 +57,7 @@ _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
 
 def decimal_wire(scale: int) -> Wire:
-    """DECIMAL with `avro-decimal-handling-mode=precise`: a big-endian integer, at the scale of the messages."""
+    """DECIMAL with `avro-decimal-handling-mode=precise`: a big-endian integer, with the messages' scale."""
 
     def texts(cells: Cells) -> Cells:
         if isinstance(cells, pa.BinaryArray):
@@ -87,7 +87,7 @@ def _decimal_text(cell: bytes, scale: int) -> str:
 
 
 def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
-    """Write a FLOAT as MySQL prints it, with the digits that identify a 32-bit float."""
+    """Write a FLOAT as MySQL does, with the digits that identify a 32-bit float."""
     of_text = numbers.FLOAT_NUMBER.text(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
@@ -155,11 +155,11 @@ class Avro(Decoder):
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Identify the table of a row by the id of its schema."""
+        """Identify a row's table by its schema id."""
         return self._of_one_table(chunk, wants) or super().split(chunk, wants, learned)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
-        """Split a chunk that only has rows of one table, without a look at each; None if it has anything else."""
+        """Split a chunk with rows of only one table, without looking at each; None for other chunks."""
         values = chunk.values
         if not isinstance(values, Binaries):
             return None
@@ -220,7 +220,7 @@ class Avro(Decoder):
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
         """Read rows by the templates of their schemas.
 
-        Only the schema of a key says which columns are key columns, so each has templates of its own.
+        Only a key's schema names the key columns, so each has its own templates.
         """
         if not len(events) or self.settings.options.verify_checksum != "off":
             return general(events, None)
@@ -241,7 +241,7 @@ class Avro(Decoder):
         return row_schema_of(self.settings.registry, schema_id, self.settings.options.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Decode the rows without building columns: the commit-ts comes after them."""
+        """Decode the rows without building columns, because the commit-ts follows them."""
         commit_ts = super().decode(events, Plan(())).commit_ts
         return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
@@ -320,7 +320,7 @@ def _with_key_flag(column: Column, keys: frozenset[str]) -> Column:
 
 
 def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
-    """Return the distinct schema headers of keys, b"" for no key. The first key decides how long a header is."""
+    """Return the distinct schema headers of keys, b"" for no key. The first key determines their length."""
     width = CONFLUENT_BYTES if (keys[0] or b"\0").startswith(b"\0") else GLUE_BYTES
     return {(key or b"")[:width] for key in keys}
 
@@ -336,12 +336,12 @@ class _TemplatesByKey(dict[bytes, Templates]):
 def _filled(
     stated: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError], before: int | None = None
 ) -> list[int | None]:
-    """Fill in missing commit-ts (docs/wire.md, item 127).
+    """Fill in missing commit-ts (docs/wire.md, item 127); `before` is that of the last row before these.
 
-    A delete without a value has none. TiCDC writes the changes of a table in the order of their commit-ts within a
-    topic partition, so the delete gets that of the row before it, and the offset orders the two (`Decoded.placed`). If
-    there is no row before it, it gets that of the next row, or else the time of its Kafka record. Without the TiDB
-    extension, every row gets the time of its record. `before` is the commit-ts of the last row before these.
+    A delete without a value has none. Within a topic partition, TiCDC writes a table's changes by commit-ts, so the
+    delete gets that of the previous row, and the offset orders the two (`Decoded.placed`). Without a previous row, it
+    gets that of the next row, or else the time of its Kafka record. Without the TiDB extension, every row gets the time
+    of its record.
     """
     filled, timestamps = list(stated), events.chunk.timestamps
     following = next((ts for ts in stated if ts is not None), None)

@@ -1,8 +1,8 @@
 """Verify the row checksums of avro.
 
-TiDB computes a checksum over the columns in the order of the table. The fields of Avro are in the order of the columns'
-ids (docs/wire.md, item 50). The two differ after DDL with FIRST or AFTER. Messages do not give the order of the table:
-`tableDDL` does. Without it, the order of the fields is taken for that of the table.
+TiDB computes it over the columns in the table's order, but Avro's fields are ordered by column id (docs/wire.md, item
+50). The two differ after DDL with FIRST or AFTER. Only `tableDDL` tells the table's order; without it, the fields'
+order is used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DDL_HINT = " If FIRST or AFTER has moved a column, set tableDDL to a CREATE TAB
 def wrong_checksum(
     columns: Sequence[Column], row: Row, expected: int, declared: Sequence[str], settings: Settings
 ) -> str | None:
-    """Return what is wrong with the checksum of a row.
+    """Return what is wrong with the checksum of a row; None if nothing is.
 
     Args:
-        declared: the names of columns in lower case, in the order of `tableDDL`; empty without one.
+        declared: lower-case column names in the order of `tableDDL`; empty without it.
 
     Raises:
         ValueError and others: a value cannot be summed, or stands for several values.

@@ -1,4 +1,4 @@
-"""A schema of the registry → the table, its columns, and which fields are TiCDC's own.
+"""A registry's schema → the table, its columns, and TiCDC's own fields.
 
 TiCDC sanitizes names for Avro; `tableDDL` has the original ones. Source: pingcap/ticdc pkg/sink/codec/avro/arvo.go,
 `value2AvroSchema`, `columnToAvroSchema` (docs/wire.md, items 122 to 124).
@@ -48,7 +48,7 @@ def sanitized(name: str) -> str:
 
 
 def original_table(table: TableName, table_ddl: str | None) -> TableName:
-    """Return the original name of a table; the sanitized one unless `tableDDL` declares exactly one table with it."""
+    """Return a table's original name, if `tableDDL` declares exactly one with this sanitized name; else the latter."""
     declared = _declared(table, table_ddl)
     if len(declared) != 1:
         return table
@@ -60,7 +60,7 @@ def original_table(table: TableName, table_ddl: str | None) -> TableName:
 
 
 def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | None) -> dict[str, str]:
-    """Map the sanitized names of columns to the original ones, where they differ and are not ambiguous."""
+    """Map sanitized column names to the original ones, if they differ and are unambiguous."""
     by_name: dict[str, list[str]] = {}
     if len(_declared(_sanitized_table(table), table_ddl)) > 1:
         return {}  # the columns may be those of another table
@@ -83,7 +83,7 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
 
 
 def originals_of_sanitized(table_ddl: str | None) -> dict[TableName, TableName]:
-    """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
+    """Map sanitized table names to the original ones, if they differ. A database may be ""."""
     return {
         short: name
         for short, name in ((_sanitized_table(name), name) for name in _tables(table_ddl))
@@ -96,7 +96,7 @@ def _sanitized_table(table: TableName) -> TableName:
 
 
 def _declared(table: TableName, table_ddl: str | None) -> frozenset[TableName]:
-    """Return the tables with a sanitized name. `tableDDL` may name no database."""
+    """Return the tables with a sanitized name; `tableDDL` need not name a database."""
     by_name = _by_sanitized_name(table_ddl)
     return by_name.get(table.folded) or by_name.get(TableName("", table.folded.table)) or frozenset()
 
@@ -115,7 +115,7 @@ def _by_sanitized_name(table_ddl: str | None) -> Mapping[TableName, frozenset[Ta
 
 
 def _original(name: str, declared: str) -> str:
-    """Restore the characters that TiCDC replaced. The others keep the case of the sanitized name."""
+    """Restore the characters that TiCDC replaced; the others keep the sanitized name's case."""
     kept = name[-len(declared) :]  # without the `_` before a leading digit
     return "".join(old if _REPLACED.match(old) else new for old, new in zip(declared, kept, strict=True))
 
@@ -139,11 +139,11 @@ _VAGUE = frozenset({"int", "text", "blob"})
 
 @dataclass(frozen=True, slots=True)
 class RowSchema:
-    """What the schema of a key or a value says.
+    """The content of a key's or value's schema.
 
     Attributes:
-        own: the fields of TiCDC itself.
-        renamed: the names of columns by those of their fields, where they differ.
+        own: TiCDC's own fields.
+        renamed: column names by field name, where they differ.
     """
 
     schema: AvroSchema
@@ -162,14 +162,14 @@ def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: st
     """Interpret a schema of the registry.
 
     Raises:
-        DecodeError: there is no such schema, or TiCDC did not make it.
+        DecodeError: the schema is missing, or not TiCDC's.
         SchemaRegistryUnavailableError: as `schema_of`.
     """
     schema = schema_of(settings, schema_id)
     try:
         return _row_schema(schema, table_ddl)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DecodeError(f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}") from None
+        raise DecodeError(f"schema {schema_id} is not one of TiCDC's avro protocol: {error!r:.100}") from None
 
 
 def _row_schema(schema: AvroSchema, table_ddl: str | None) -> RowSchema:
@@ -212,7 +212,7 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
         case "decimal" if "precision" in avro:
             precision, scale = avro["precision"], avro.get("scale", 0)
             if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
-                raise ValueError(f"a decimal of precision {precision!r} and scale {scale!r}")
+                raise ValueError(f"a decimal with precision {precision!r} and scale {scale!r}")
             return ColumnType("decimal", length=precision, scale=scale)
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))
@@ -232,12 +232,12 @@ _TYPES = {
     "bytes": AvroType.BYTES,
     "string": AvroType.STRING,
 }
-# Each is a text of one letter. With avro-include-before-value, a delete has its row as the old row, too.
+# Texts of one letter. With avro-include-before-value, a delete also has its row as the old row.
 _OPERATION = Branch([Way(b"\x02c", [INSERT]), Way(b"\x02u", [UPDATE]), Way(b"\x02d", [DELETE, Forget(Image.PREIMAGE)])])
 
 
 def template_of(header: bytes, schema: RowSchema) -> Template | None:
-    """Return the template of the rows with a schema; None if TiCDC does not write such a schema."""
+    """Return the template of a schema's rows; None if TiCDC writes no such schema."""
     fields: Sequence[Mapping[str, Any]] = schema.schema.declared["fields"]
     count = len(schema.columns)
     row = [_field(field["type"]) for field in fields[:count]]
@@ -274,7 +274,7 @@ def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) 
 
 
 def _field(declared: object) -> AvroField | None:
-    """Return the field of a column; None unless its type is one of `_TYPES`, or a union of one with null."""
+    """Return a column's field; None unless its type is one of `_TYPES`, or a union of one with null."""
     branches = declared if isinstance(declared, list) else [declared]
     names = [each["type"] if isinstance(each, dict) else each for each in branches]
     types = [_TYPES[name] for name in names if name in _TYPES]

@@ -1,7 +1,7 @@
 """The decoder of CSV in files of a storage sink (pingcap/ticdc pkg/sink/codec/csv).
 
-A row says its table, its operation and its commit-ts. The schema file of the table's version says what its columns are.
-The path of a file names that version, and the keys of its messages repeat it (docs/design/0022-storage-sink.md).
+A row has its table, operation and commit-ts; its columns are in the schema file of the table's version. A file's path
+names the version, and the keys of its messages repeat it (docs/design/0022-storage-sink.md).
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
 _CUT = (
     "the file ends in this row, without the terminator that ends every row, or without the new row of an update: the "
-    "file was cut short, or the option 'terminator' is not that of the changefeed (csv.terminator)"
+    "file was cut short, or the option 'terminator' is not the changefeed's (csv.terminator)"
 )
 
 _FILES = FileFormat(
     extension=".csv",
     cutter=CSVCutter,
-    of_schema=message_of_schema_file(orjson.dumps),  # the file as it is: rows do not say what it defines
+    of_schema=message_of_schema_file(orjson.dumps),  # the unchanged file: rows do not say what it defines
     of_checkpoint=lambda ts: orjson.dumps({"checkpoint-ts": ts}),
 )
 
@@ -98,7 +98,7 @@ def _column(column: JSONObject, *, has_key: bool) -> Column:
     is_key = column.get("ColumnIsPk") == "true"
     facts = ColumnFacts(
         primary_key=is_key,
-        handle_key=is_key if has_key else None,  # a unique key may be the handle key, and no file says so
+        handle_key=is_key if has_key else None,  # the handle key may be a unique key, which files do not tell
         nullable=column.get("ColumnNullable") != "false",
         default=None if column.get("ColumnDefault") is None else str(column["ColumnDefault"]),
     )
@@ -134,7 +134,7 @@ class CSV(Decoder):
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
-        """Read the table of each row; most rows of a file begin alike."""
+        """Read the table of each row, quickly for rows that begin alike, as most of a file do."""
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
         tables_by_head: dict[bytes, TableName] = {}
@@ -166,14 +166,14 @@ class CSV(Decoder):
         return split
 
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
-        """Return the table of a row, and the bytes behind the operation that name it, as TiCDC writes them."""
+        """Return a row's table, and the bytes after the operation that name it, as TiCDC writes them."""
         own, quotes, _ = fields_of(message, self.settings.files, OWN_FIELDS)
         begin = own[0] or ""
-        # A plain word is left to `_reader`, which knows whether the table is wanted.
+        # Other words are left to `_reader`, which knows whether the table is wanted.
         if len(own) < OWN_FIELDS or not begin.isalpha() or (self.settings.files.quote and not all(quotes)):
             raise ValueError(
-                f"a row begins with its operation (I, U or D), table and schema, and this one with {begin[:10]!r}: are "
-                "csv.delimiter and csv.quote those of the changefeed?"
+                f"rows begin with an operation (I, U or D), table and schema, but this one with {begin[:10]!r}: set "
+                "csv.delimiter and csv.quote as in the changefeed"
             )
         name = TableName(text(own[2]), text(own[1]))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
@@ -182,7 +182,7 @@ class CSV(Decoder):
         return name, head.encode()
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Read the fourth field, if rows have their commit-ts."""
+        """Read the fourth field, if rows have a commit-ts."""
         if not self.settings.files.include_commit_ts:
             return pa.nulls(len(events.payloads), pa.int64())
 
@@ -266,8 +266,8 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
     defined = learned.definition(table, key.version)
     if defined is None:
         raise DecodeError(
-            f"version {key.version} of {table} is not known: no schema file in the table's folder 'meta' has it. Was "
-            "it removed? If the records come from a DataFrame, keep those of schema files in it"
+            f"version {key.version} of {table} is unknown: no schema file in the table's folder 'meta' has it. Was it "
+            "removed? If the records come from a DataFrame, keep those of schema files in it"
         )
     if key.header is None:
         return defined
@@ -278,7 +278,7 @@ def _commit_ts(fields: Sequence[str | None]) -> int:
     digits = fields[OWN_FIELDS] if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
         raise ValueError(
-            f"the fourth field is {digits!r:.40}, no commit-ts. If include-commit-ts is off for the changefeed, set "
+            f"the fourth field is {digits!r:.40}, not a commit-ts. If include-commit-ts is off for the changefeed, set "
             "csv.includeCommitTs=false"
         )
     return tso(int(digits))
@@ -289,14 +289,14 @@ def _is_quoted(column: Column) -> bool:
 
 
 def _bare_text_error(column: Column, field: str | None) -> ValueError:
-    msg = f"{column.name} is the text {field!r:.40} without quotes: are csv.null and csv.quote those of the changefeed?"
+    msg = f"{column.name} is the text {field!r:.40} without quotes: set csv.null and csv.quote as in the changefeed"
     return ValueError(msg)
 
 
 def _field_count_error(count: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
     return DecodeError(
-        f"{count} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
-        f"version {key.version}. Are csv.includeCommitTs and csv.outputOldValue as for the changefeed? Has the table "
-        "virtual columns, or the changefeed column selectors? Then set output-field-header=true for the changefeed: a "
+        f"{count} fields, but {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
+        f"version {key.version}. Set csv.includeCommitTs and csv.outputOldValue as in the changefeed. If the table has "
+        "virtual columns, or the changefeed column selectors, set output-field-header=true for the changefeed: a "
         "header names the columns"
     )

@@ -1,10 +1,10 @@
 r"""Rows of CSV as TiCDC's storage sink writes them: cut out of a file, and cut into fields.
 
-With a quote, every text stands in quotes, and a quote in it is written twice; NULL and numbers have no quotes. Without
-one, a backslash stands before a backslash and each character of the delimiter, and line ends are `\r` and `\n`
-(pingcap/ticdc pkg/sink/codec/csv/csv_message.go, formatWithQuotes and formatWithEscapes).
+With a quote, every text is in quotes, and quotes in it are doubled; NULL and numbers have no quotes. Without one, a
+backslash precedes backslashes and each character of the delimiter, and line ends are `\r` and `\n` (pingcap/ticdc
+pkg/sink/codec/csv/csv_message.go, formatWithQuotes and formatWithEscapes).
 
-An update with its old row is two rows, one behind the other: they are one message here.
+An update with its old row is two consecutive rows, which are one message here.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
 
 
 class Key(NamedTuple):
-    """What a row does not say itself.
+    """What a row itself does not tell.
 
     Attributes:
-        header: the first line of its file, if that is a header.
+        header: the first line of its file, if it is a header.
         is_cut: whether the file ends in the row, so that its last field may be cut short.
     """
 
@@ -62,7 +62,7 @@ class CSVCutter:
         return self._messages(pieces)
 
     def rest(self) -> list[bytes]:
-        """Return the row in which the file ends: every row of TiCDC's has a terminator, and an old row its new one."""
+        """Return an incomplete last row: TiCDC ends each row with a terminator, and each old row has a new one."""
         left, self._left = self._left, b""
         messages = self._messages([left])
         self.key = orjson.dumps({**self._facts, "cut": True})
@@ -96,14 +96,14 @@ class CSVCutter:
 
 
 class _Rows:
-    """Puts rows together whose texts have the terminator in them."""
+    """Joins rows whose texts contain the terminator."""
 
     def __init__(self, settings: FileSettings) -> None:
         self._quote, self._terminator = settings.quote.encode(), settings.end_of_row
-        self._begun: list[bytes] = []  # the pieces of a row whose last text has no end yet
+        self._begun: list[bytes] = []  # the pieces of a row with an open text
 
     def whole(self, pieces: list[bytes]) -> list[bytes]:
-        """Return the rows that are whole with these pieces, which follow those of before."""
+        """Return the rows completed by the next pieces."""
         if not self._quote:
             return pieces
         rows = []
@@ -120,7 +120,7 @@ class _Rows:
         return rows
 
     def rest(self) -> bytes:
-        """Return the row that has been begun; empty if none has."""
+        """Return the incomplete row; empty without one."""
         row = self._terminator.join(self._begun)
         self._begun = []
         return row
@@ -129,20 +129,21 @@ class _Rows:
 def has_is_update(fields: Fields, settings: FileSettings) -> bool:
     """Return whether rows have the field is-update.
 
-    A bare `true` or `false` behind the commit-ts is that field: TiCDC quotes text, and writes booleans as numbers.
+    A bare `true` or `false` after the commit-ts is that field, because TiCDC quotes text, and writes booleans as
+    numbers.
 
     Raises:
-        ValueError: csv.outputOldValue says so, and the field is neither `true` nor `false`; or without quotes, text
-            looks the same, and csv.outputOldValue must say it.
+        ValueError: csv.outputOldValue is on, but the field is neither `true` nor `false`; or it must be set, because
+            without quotes text looks the same.
     """
     if settings.output_old_value and not fields.says_is_update:
         raise ValueError(
-            "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
+            "the field after the commit-ts is neither true nor false: set csv.outputOldValue as in the changefeed"
         )
     if settings.output_old_value is not None or not fields.says_is_update:
         return bool(settings.output_old_value)
     if not settings.quote:
-        raise ValueError("whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue")
+        raise ValueError("without quotes it is unknown whether output-old-value is on: set csv.outputOldValue")
     return True
 
 
@@ -159,7 +160,7 @@ class Fields(NamedTuple):
     """The fields of a row.
 
     Attributes:
-        says_is_update: whether the field behind the commit-ts is a bare `true` or `false`.
+        says_is_update: whether the field after the commit-ts is a bare `true` or `false`.
     """
 
     texts: list[str | None]
@@ -168,10 +169,10 @@ class Fields(NamedTuple):
 
 
 def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None) -> Fields:
-    """Return the fields of a row, or only the first ones.
+    """Return the first `max_fields` fields of a row, or all.
 
     Raises:
-        ValueError: a quote is not closed or stands where it must not, or an escape has no end.
+        ValueError: a quote is not closed or misplaced, or an escape has no end.
     """
     text, null = row.decode("utf-8", "surrogateescape"), settings.null
     if settings.quote:
@@ -186,7 +187,7 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
 
 
 def _quoted_fields(text: str, settings: FileSettings, max_fields: int | None) -> tuple[list[str], list[str]]:
-    """Return the quote of each field, which is empty if it has none, and the field."""
+    """Return each field's quote ("" without one), and the fields."""
     quote, delimiter = settings.quote, settings.delimiter
     quotes: list[str] = []
     fields: list[str] = []
@@ -204,8 +205,8 @@ def _quoted_fields(text: str, settings: FileSettings, max_fields: int | None) ->
         ends = (between.pop(0) if index else "") + (between.pop() if between and index < last else "")
         if max_fields is None and (ends or last % 2):
             raise ValueError(
-                "a quote in a row of CSV is not closed, or stands where it must not. Are terminator and csv.quote "
-                f"those of the changefeed? {text[:40]!r}"
+                "a quote in a row of CSV is not closed, or misplaced: set terminator and csv.quote as in the "
+                f"changefeed ({text[:40]!r})"
             )
         quotes += [""] * len(between)
         fields += between
@@ -232,7 +233,7 @@ def _escaped_fields(text: str, settings: FileSettings, max_fields: int | None) -
 def _unescaped(escape: re.Match[str]) -> str:
     escaped = escape[1]
     if not escaped:
-        raise ValueError("a row of CSV ends in a backslash. Are terminator and csv.quote those of the changefeed?")
+        raise ValueError("a row of CSV ends in a backslash: set terminator and csv.quote as in the changefeed")
     return _UNESCAPED.get(escaped, escaped)
 
 
@@ -246,7 +247,7 @@ def with_header(settings: FileSettings, header: str | None) -> FileSettings:
 
 @lru_cache(maxsize=256)
 def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return which of a table's columns a header names, in their order. No quotes are around them.
+    """Return the indexes of a table's columns that a header names, in its order and without quotes.
 
     Raises:
         ValueError: it names another column.
@@ -260,14 +261,14 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
             indexes.append(index)
     if rest:
         raise ValueError(
-            f"the header of the file names a column that the version of the table lacks: {rest[: -len(delimiter)]:.80}"
+            f"the file's header names a column that the table version lacks: {rest[: -len(delimiter)]:.80}"
         )
     return tuple(indexes)
 
 
 @lru_cache(maxsize=256)
 def parsed_key(key: bytes) -> Key:
-    """Return what the key of a message says.
+    """Parse the key of a row's message.
 
     Raises:
         ValueError, TypeError, KeyError: it is not one of a row.

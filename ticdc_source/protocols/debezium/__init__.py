@@ -2,9 +2,9 @@
 
     {"payload": {"source": {…}, "ts_ms": …, "op": "c", "before": {…}, "after": {…}}, "schema": {…}}
 
-Messages may have no `schema` (`debezium-disable-schema`); native Debezium's then have no `payload` around them either.
-Types come from the schema, from `tidb_type` with the TiDB extension, and from the `tableChanges` of DDL events
-(pingcap/ticdc pkg/sink/codec/debezium).
+Without `schema` (`debezium-disable-schema`), native Debezium's messages have no `payload` around them either. Types
+come from the schema, from `tidb_type` with the TiDB extension, and from the `tableChanges` of DDL events (pingcap/ticdc
+pkg/sink/codec/debezium).
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ _PREFIX = PrefixMatch(
 
 # The members of `source`, and the op, that say where a message comes from.
 _FIELDS = list(ORIGIN)
-# From `source` to the op, as TiCDC and Debezium write it. A text has a backslash before each quote, so none looks like
-# this.
+# From `source` to the op, as TiCDC and Debezium write it. No text looks like this, because its quotes have backslashes.
 _SOURCE = (
     r'"source":\{"version":"(?P<version>[^"\\]*)","connector":"(?P<connector>[^"\\]*)","name":"(?P<name>[^"\\]*)",'
     r'"ts_ms":\d+,"snapshot":"(?P<snapshot>[^"\\]*)",[^{}]*\},(?:"ts_ms":\d+,|"transaction":null,)*"op":"(?P<op>[a-z])"'
@@ -109,7 +108,7 @@ def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVe
 
 
 def shows_extension(message: JSONObject) -> bool | None:
-    """Whether a row's schema has TiDB's types; None if it has no schema, or TiCDC did not write it."""
+    """Whether a row's schema has TiDB's types; None without a schema, or if TiCDC did not write it."""
     is_native = payload_of(message)["source"].get("connector") not in _TICDC
     fields = None if is_native else row_fields(message)
     return None if fields is None else any("tidb_type" in field for field in fields)
@@ -143,7 +142,7 @@ class Debezium(JSONDecoder):
         declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (`tableChanges` say as much)
         learned: Learned | None = None,  # noqa: ARG002 (values of any kind tell)
     ) -> list[TableSchema]:
-        """Combine schema, `tidb_type`, `tableChanges` and, for the key columns, the Kafka key."""
+        """Combine schema, `tidb_type`, `tableChanges` and, for key columns, the Kafka key."""
         versions = _types_in_ddl(events.table, ddl)
         parsed = self._sampled(events, versions)
         keys = self._key_columns(events)
@@ -173,7 +172,7 @@ class Debezium(JSONDecoder):
         if not members.null_count:
             return matched
         each = matched.to_pylist()
-        for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written in another way
+        for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written differently
             each[index] = self._origin(events.payloads[index])
         return pa.array(each, ORIGIN)
 
@@ -197,7 +196,7 @@ class Debezium(JSONDecoder):
         return parsed
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
-        """Mark the handle-key columns of each image, the members of its record's key, which DDL may change."""
+        """Mark each image's handle-key columns: the members of its record's key, which DDL may change."""
         keys_of_records = events.chunk.keys
         keys = [self._members(keys_of_records[events.positions[event]]) for event in images.events]
         runs: list[tuple[int, tuple[Column, ...]]] = []
@@ -252,7 +251,7 @@ class Debezium(JSONDecoder):
         return wire, type_
 
 
-# In `source`, with which TiCDC begins each message. A text that ends it before its commit-ts would have a brace.
+# In `source`, which begins TiCDC's messages. A text that ends it before its commit-ts would have a brace.
 _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17})[,}]'
 
 
@@ -296,14 +295,14 @@ def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObj
         raise ValueError(f"op {op!r}")
     changes = payload.get("tableChanges") or []
     type_ = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
-    json_text(changes)  # refuses what could not be written again
+    json_text(changes)  # raises an error for what cannot be written again
     return type_, readable(payload.get("ddl") or ""), changes
 
 
 def _said(
     read: Callable[[Sequence[JSONObject] | None, TableName], Mapping[str, Said]], event: DDLEvent, table: TableName
 ) -> Mapping[str, Said]:
-    """Return what a DDL event says of a table; nothing if that is broken, so that DDL never fails a read."""
+    """Return what a DDL event says about a table; empty if it is broken, so that DDL never fails a read."""
     try:
         return read(event.table_changes, table)
     except MALFORMED:
@@ -311,7 +310,7 @@ def _said(
 
 
 def _facts_before(moment: Moment, ddl: Sequence[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
-    """Return what the last DDL event before a moment that describes the table says beside types."""
+    """Return the facts beside types of the last DDL event before a moment that describes the table."""
     before = [event for event in _in_order(ddl) if event.moment < moment]
     each = (_said(declared_facts, event, table) for event in reversed(before))
     return next((facts for facts in each if facts), {})
@@ -326,7 +325,7 @@ def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:
 
 
 def _start_ts(payload: JSONObject) -> int | None:
-    """Return the start-ts of the transaction, if it is there and not 0 (docs/wire.md, item 78)."""
+    """Return the transaction's start-ts, if present and not 0 (docs/wire.md, item 78)."""
     start_ts = payload["source"].get("start_ts")
     return None if start_ts is None else tso(start_ts) or None
 

@@ -1,7 +1,7 @@
-"""The debezium-avro decoder: debezium's envelopes in Avro, behind the id of a schema.
+"""The debezium-avro decoder: debezium's envelopes in Avro, after a schema id.
 
-A message is turned into the form of the JSON: Avro's schema into Kafka Connect's, and bytes into base64. So both
-decoders read types and values alike (pingcap/ticdc pkg/sink/codec/debezium/avro.go; docs/wire.md, items 129 to 131).
+Messages are converted to the JSON's form: Avro's schema to Kafka Connect's, and bytes to base64. So both decoders read
+types and values alike (pingcap/ticdc pkg/sink/codec/debezium/avro.go; docs/wire.md, items 129 to 131).
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class _Envelope:
-    """A schema, and what it says in the form of Kafka Connect's JSON.
-
-    Attributes:
-        names: the names of a row's columns by those of the fields.
-    """
+    """A schema, and its content in the form of Kafka Connect's JSON; `names` has column names by field name."""
 
     schema: AvroSchema
     names: Mapping[str, str]
@@ -96,7 +92,7 @@ class DebeziumAvro(Debezium):
 
 
 def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
-    """Return a message in the form of the JSON."""
+    """Convert a message to the JSON's form."""
     schema_id, start = body_of(value)
     envelope = _envelope_of(registry, schema_id)
     payload = envelope.schema.read(value, start)
@@ -140,12 +136,12 @@ def _record_of(type_: object) -> dict[str, Any] | None:
 
 
 def _is_single(field: Mapping[str, Any]) -> bool:
-    """Return whether a column is FLOAT: FLOAT(M,D) is a double that holds 32 bits."""
+    """Whether a column is FLOAT; FLOAT(M,D) is a double that holds 32 bits."""
     return type_of_field(field)["type"] == "float" or str(field.get("tidb_type")).startswith("float")
 
 
 def _connect_field(field: Mapping[str, Any], name: str) -> JSONObject:
-    """Return a field as the schema of the JSON has it. Every column may be NULL, whatever the table says."""
+    """Convert a field to the JSON schema's form. Every column may be NULL there, unlike in the table."""
     type_ = type_of_field(field)
     parameters = dict(type_.get("connect.parameters") or {})
     semantic = type_.get("connect.name")

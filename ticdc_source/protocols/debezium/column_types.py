@@ -39,8 +39,8 @@ from ticdc_source.schema.types import (
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _MOST_DIGITS = 65  # of MySQL's DECIMAL
 
-# A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary. Nothing says
-# whether the binary is base64, base64-url-safe or hex (binary.handling.mode), so it stays text.
+# A string of native Debezium: text, a decimal with decimal.handling.mode=string, or a binary. Whether the binary is
+# base64, base64-url-safe or hex (binary.handling.mode) is unknown, so it stays text.
 NATIVE_STRING = "string of native Debezium"
 
 
@@ -48,9 +48,9 @@ class ConnectType(NamedTuple):
     """A type of a Connect schema.
 
     Attributes:
-        behind: the MySQL types that it may be, the likely one first. `tidb_type` or `tableChanges` may say which.
+        behind: the possible MySQL types, the likely one first. `tidb_type` or `tableChanges` may say which.
         wire: returns how it is written, given the type in the message; None if `KERNELS` has it.
-        fraction: the digits of fraction that the unit of a DATETIME can hold.
+        fraction: the digits of fraction in a DATETIME's unit.
     """
 
     behind: tuple[str, ...]
@@ -81,7 +81,7 @@ def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
 
 
 def _times(factor: int) -> Callable[[Cell], Cell]:
-    """Convert numbers to another unit. Other cells stay as they are: the kernel refuses them."""
+    """Convert numbers to another unit; other cells stay as they are, for the kernel to refuse."""
 
     def change(cell: Cell) -> Cell:
         return cell * factor if type(cell) is int else cell
@@ -90,12 +90,12 @@ def _times(factor: int) -> Callable[[Cell], Cell]:
 
 
 def _thousandth(cell: Cell) -> Cell:
-    """Convert nanoseconds to microseconds, which is all that MySQL has."""
+    """Convert nanoseconds to microseconds, MySQL's finest unit."""
     return cell // 1000 if type(cell) is int else cell
 
 
 def _decimal(type_: ColumnType) -> Wire:
-    """Connect's Decimal: base64 of the unscaled number, in big-endian two's complement; the schema has the scale.
+    """Connect's Decimal: base64 of the unscaled number (big-endian two's complement), with the scale in the schema.
 
     The converter's decimal.format=NUMERIC writes a number instead.
     """
@@ -117,7 +117,7 @@ def _decimal(type_: ColumnType) -> Wire:
 def decimal_type(field: JSONObject) -> ColumnType:
     """Return the type behind Connect's Decimal.
 
-    Debezium writes the precision of a DECIMAL. A field of scale 0 without one is a BIGINT UNSIGNED with
+    Debezium writes a DECIMAL's precision. A field of scale 0 without one is a BIGINT UNSIGNED with
     bigint.unsigned.handling.mode=precise.
     """
     parameters = field.get("parameters") or {}
@@ -198,8 +198,8 @@ def wire_column(name: str, field: JSONObject | None, *, native: bool = False) ->
 def _field_facts(field: JSONObject, column: Column) -> ColumnFacts:
     """Return what a field of the schema says beside the type.
 
-    Its default is a value of the wire, such as a number of days for a DATE, or a double for a large BIGINT UNSIGNED. It
-    is taken only if MySQL writes it in the same way.
+    Its default is a wire value, such as a DATE's number of days, or a double for a large BIGINT UNSIGNED. It is used
+    only if MySQL writes it in the same way.
     """
     optional, default = field.get("optional"), field.get("default")
     type_name = "" if column.type is None else column.type.name
@@ -243,8 +243,8 @@ def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
 def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnFacts]:
     """Return what a DDL event's `tableChanges` say about columns beside their types, by lower-case name.
 
-    `generated` is left out: it is true for a column that TiDB sets by itself, and false for a generated column
-    (docs/wire.md, item 111).
+    `generated` is ignored: it is true for columns that TiDB sets itself, and false for generated columns (docs/wire.md,
+    item 111).
     """
     described = _described_table(changes, table)
     keys = described.get("primaryKeyColumnNames")
@@ -261,7 +261,7 @@ def declared_facts(changes: Sequence[JSONObject] | None, table: TableName) -> di
 
 
 def _declared_default(column: JSONObject) -> str | None:
-    """Return a default that is surely the column's: CURRENT_TIMESTAMP comes as the epoch, bits as decimal digits."""
+    """Return a default if it is surely right: CURRENT_TIMESTAMP is sent as the epoch, bits as decimal digits."""
     default, type_ = column.get("defaultValueExpression"), parse_type(column["typeName"])
     if type(default) is not str or type_.name == "bit" or type_.family == "binary":
         return None
@@ -286,8 +286,8 @@ def _described_table(changes: Sequence[JSONObject] | None, table: TableName) -> 
 def _names(identity: str, table: TableName) -> bool:
     """Whether the `id` of a change names this table.
 
-    TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has the old name and the new one
-    (docs/wire.md, items 84 and 91).
+    TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has both names (docs/wire.md, items
+    84 and 91).
     """
     identity = identity.lower()
     plain = f'"{table.database}"."{table.table}"'.lower()
@@ -307,7 +307,7 @@ def _declared_type(column: JSONObject) -> ColumnType:
 def _declared_labels(declared: object) -> tuple[str, ...]:
     """Return the labels of an ENUM or a SET, given a list, or the text `['e1', 'e2']` (docs/wire.md, item 84).
 
-    Quotes within a label may be doubled in that text or not. If not, `','` ends a label.
+    In that text, quotes in labels may not be doubled; then `','` ends a label.
     """
     if not declared:
         return ()
@@ -353,10 +353,10 @@ def described_columns(
     first: Moment,
     keys: frozenset[str],
 ) -> tuple[Column, ...]:
-    """Complete the columns of messages by what DDL declares, unless the messages contradict it.
+    """Complete the columns of messages by DDL's declarations, unless messages contradict them.
 
     Args:
-        versions, facts: what DDL declares, by lower-case column name.
+        versions, facts: the declarations, by lower-case column name.
         first: the moment of the first message with these columns.
     """
     out = []
@@ -373,7 +373,7 @@ def described_columns(
 
 
 def _decided(column: Column, exact: ColumnType) -> ColumnType:
-    """Return the declared type if it may be behind the type in the messages; else the latter."""
+    """Return the declared type if the type in the messages allows it; else the latter."""
     if column.type is None:
         return exact
     connect = CONNECT_TYPES.get(column.wire)
@@ -387,7 +387,7 @@ def _decided(column: Column, exact: ColumnType) -> ColumnType:
 
 
 def wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-    """Choose how a column is read: as its type in the message, or as the declared type if the message allows it."""
+    """Choose how to read a column: by its type in the message, or the declared type if the message allows it."""
     declared = read_field.type_since(column.since)
     if column.type is None and declared is None and read_field.arrow == pa.string():
         return None, ColumnType("json")  # nothing says a type: it is read as JSON text

@@ -28,11 +28,10 @@ _FIRST_MICROS, _LAST_MICROS = _FIRST_DAYS * 86_400_000_000, (_LAST_DAYS + 1) * 8
 
 
 def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read a DECIMAL that comes as a double (docs/wire.md, item 24) at its declared scale.
+    """Read a DECIMAL sent as a double (docs/wire.md, item 24), with its declared scale.
 
-    The shortest text of the double is what TiDB printed if it has no more than 15 digits. A double that rounds up past
-    the declared precision (9999999999999999.99 is sent as 1e16) is the largest value of the column, which has the same
-    double.
+    Up to 15 digits, the double's shortest text is what TiDB printed. A double that was rounded past the declared
+    precision (9999999999999999.99 is sent as 1e16) is read as the column's largest value, which has the same double.
     """
     arrow, scale = type_.arrow, type_.scale or 0
     as_text = pa.types.is_string(arrow)
@@ -79,7 +78,7 @@ def _text_of_decimals(type_: ColumnType, settings: Settings) -> Kernel:
 
 
 def _without_exponents(texts: pa.Array) -> pa.Array:
-    """Write decimals as MySQL does: Arrow prints 0.0000000000 as 0E-10."""
+    """Write decimals as MySQL does; Arrow prints 0.0000000000 as 0E-10."""
     if not pc.any(pc.match_substring(texts, "E")).as_py():
         return texts
     return pa.array([None if text is None else format(Decimal(text), "f") for text in texts.to_pylist()], pa.string())
@@ -97,10 +96,10 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the messag
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:
-    """Refuse values outside the years 1 to 9999, which are no dates, or are in another unit."""
+    """Refuse values outside the years 1 to 9999, which are not dates, or in another unit."""
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if low is not None and (low < first or high > last):
-        raise ValueError("outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?")
+        raise ValueError("outside the years 1 to 9999: was the precision of the DATETIME changed, from ms to µs?")
     return values
 
 
@@ -200,8 +199,8 @@ def _decoder(mode: str) -> Callable[[str], bytes]:
             return decode(cell)
         except ValueError:
             others = " or ".join(other for other in _MODES if other != mode and _fits(other, cell))
-            advice = f"set it to {others}, if the changefeed has that" if others else "it fits no other mode"
-            raise ValueError(f"not {mode}, which the option '{_OPTION}' stands for: {advice}") from None
+            advice = f"set it to {others}, if the changefeed uses that" if others else "it fits no other mode"
+            raise ValueError(f"not {mode}, as the option '{_OPTION}' says: {advice}") from None
 
     return run
 
@@ -217,13 +216,13 @@ def binary_wire_of(mode: str | None, connect: str) -> Wire:
 
 
 def warn_of_hex(schema: TableSchema, cells: Mapping[str, Cells]) -> None:
-    """Warn about binary columns whose sampled values are base64 and hex alike."""
+    """Warn about binary columns whose sampled values are valid base64 and hex."""
     for column in schema.columns:
         if column.type is None or column.type.name not in BINARIES or column.wire == _BYTES:
             continue
         texts = [cell for cell in cells[column.name] if isinstance(cell, str) and cell]
         if texts and all(_fits("hex", text) and _fits(_BASE64, text) for text in texts):
             warn(
-                f"Column {column.name} of {schema.table}: its values are base64 and hex alike, and are read as base64. "
+                f"Column {column.name} of {schema.table}: its values are valid base64 and hex, and are read as base64. "
                 f"Set the option '{_OPTION}' to the changefeed's debezium-binary-handling-mode (by default base64)"
             )

@@ -39,7 +39,7 @@ _TICDC_FLAG_OF = {2: 2 | 8, 32: 128, 128: 1}
 _NOT_NULL, _TICDC_NULLABLE = 1, 64
 
 
-# Bugs of TiCDC's releases, and what can be put right.
+# Bugs of TiCDC's releases, and their repair.
 #
 # Old values without names (docs/wire.md, item 35; all releases of the new architecture): with
 # only-output-updated-columns=true, `p` lacks `"name":{"t":3,"f":65,"v":7}` for a column whose new value is NULL.
@@ -59,10 +59,10 @@ class _Object(list[tuple[str, object]]):
 
 
 def restored_old_values(value_frame: bytes) -> JSONObject | None:
-    """Return the members of `p` by column name; None if flat members fit the columns in more than one way.
+    """Return the members of `p` by column name; None if flat members fit the columns in several ways.
 
     Raises:
-        ValueError: the members of `p` are not what the bug writes.
+        ValueError: the members of `p` are not those of the bug.
     """
     event = loads(value_frame.decode(errors="surrogateescape"), object_pairs_hook=_Object)
     members = dict(event)
@@ -88,7 +88,7 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
 
 
 def _assigned(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject]]) -> JSONObject:
-    """Assign each group to the first column behind that of the group before it that has its type and flags."""
+    """Assign each group to the first column with its type and flags, after the previous group's column."""
     assigned: JSONObject = {}
     for name, cell in nulls:
         if len(assigned) < len(groups) and _facts_of(cell) == _facts_of(groups[len(assigned)]):
@@ -101,7 +101,7 @@ def _facts_of(cell: JSONObject) -> tuple[bytes, object]:
 
 
 def with_ticdc_flags(columns: Signature) -> Signature:
-    """Return the columns of a message with TiCDC's flags, whichever flags the message has."""
+    """Return a message's columns with TiCDC's flags, whichever flags it has."""
     if all(flags <= _TICDC_FLAGS for _, _, flags, _ in columns):
         return columns
     return tuple((name, code, _translated(flags), handle) for name, code, flags, handle in columns)
@@ -123,7 +123,7 @@ def unquoted(cell: str) -> bytes:
     """Undo Go's `strconv.Quote`, given the text without the quotes around it (docs/wire.md, item 64).
 
     Raises:
-        ValueError: a backslash starts no escape that Quote writes.
+        ValueError: an escape is not one of Quote's.
     """
     raw = text_bytes(cell)
     return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
@@ -179,7 +179,7 @@ _CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
-    """Look at the key: the version, then frames. Without frames there must be no value: Maxwell has such keys."""
+    """Look at the key: the version, then frames. Without frames there must be no value, unlike in Maxwell."""
     return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
 
@@ -252,7 +252,7 @@ class OpenProtocol(Decoder):
         return read
 
     def _whole_value(self, key_frame: JSONObject, value_frame: bytes, parsed: Parsed) -> bytes:
-        """Return the whole value frame of a large message; its own one if the key columns are all there is."""
+        """Return the whole value frame of a large message; its own if there are only key columns."""
         decompressed, address = self.settings.compression.decompressed, key_frame.get("ccl")
 
         def claimed(key: bytes | None, value: bytes) -> bytes:
@@ -279,7 +279,7 @@ class OpenProtocol(Decoder):
 
 
 def _whole_events(events: TableEvents) -> pa.Int32Array | None:
-    """Return the indexes of the events that are whole in their messages; None for all."""
+    """Return the indexes of events that are complete in their messages; None for all."""
     if isinstance(events.event_keys, PlainKeys):
         return None
     large = {event for event, key_frame in enumerate(events.event_keys) if "ccl" in key_frame or "ohk" in key_frame}
@@ -287,7 +287,7 @@ def _whole_events(events: TableEvents) -> pa.Int32Array | None:
 
 
 def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
-    """Return the value frame in a claim-check file, which is a whole record with one event."""
+    """Return the value frame in a claim-check file, which holds a record with one event."""
     events = events_of(key, value)
     if len(events) != 1:
         raise ValueError(f"it holds {len(events)} events")
@@ -324,7 +324,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
-    """Return what flags say; 0 says nothing, as TiCDC may have lost the flags (docs/wire.md, item 104)."""
+    """Return what flags say; 0 says nothing, because TiCDC may lose flags (docs/wire.md, item 104)."""
     if not flags:
         return ColumnFacts(handle_key=True) if handle else NO_FACTS
     return ColumnFacts(

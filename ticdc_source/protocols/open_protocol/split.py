@@ -100,7 +100,7 @@ class PlainKeys(Sequence[JSONObject]):
 
 
 class _Selected(NamedTuple):
-    """What the native path has split, and the positions of the other records."""
+    """The split of the native path, and the positions of the other records."""
 
     tables: dict[TableName, TableEvents]
     rest: Sequence[int]
@@ -153,7 +153,7 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
 
 
 def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Selected) -> Iterator[Split]:
-    """Yield the events of a chunk, up to those whose value frames are too large together."""
+    """Yield the events of a chunk, in parts with value frames of limited size."""
     split, start = Split(others=selected.others), 0
     checked: dict[tuple[object, object], TableName] = {}  # tables by names that were checked
     behind = 0  # the last record of these
@@ -263,7 +263,7 @@ def _classify(
 
 
 def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject | DecodeError, bytes]]:
-    """Return the events of a record: the parsed key frame, or what is wrong with it, and the value frame.
+    """Return the events of a record: the parsed key frame, or its error, and the value frame.
 
     Raises:
         FramingError: the frames do not add up.

@@ -1,7 +1,7 @@
 """The simple decoder, for both encodings (`encoding-format`).
 
-A message is one JSON object, or the same in Avro (pingcap/ticdc pkg/sink/codec/simple). Rows have no types: a row names
-the version of its table, which a DDL or a BOOTSTRAP message defines (`definitions`; docs/wire.md, items 115 to 120).
+A message is one JSON object, or the same in Avro (pingcap/ticdc pkg/sink/codec/simple). Rows have no types, but name
+their table's version, which a DDL or BOOTSTRAP message defines (`definitions`; docs/wire.md, items 115 to 120).
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def _defined_columns(schema: JSONObject) -> tuple[Column, ...]:
 
 
 def _may_be_invented(key: Key, keys: Iterable[Key]) -> bool:
-    """Whether TiCDC may have made up this primary key, which repeats a unique key (docs/wire.md, item 119).
+    """Whether TiCDC may have invented this primary key, which repeats a unique key (docs/wire.md, item 119).
 
-    A table with PRIMARY KEY and UNIQUE of the same columns looks the same. DDL in the topic, or `tableDDL`, tells.
+    A table with PRIMARY KEY and UNIQUE of the same columns looks alike; only DDL in the topic or `tableDDL` tells.
     """
     return key.primary and any(one.unique and not one.primary and one.columns == key.columns for one in keys)
 
@@ -274,9 +274,9 @@ def _marks_of(message: JSONObject) -> Marks:
 
 def _undefined(table: TableName, version: int) -> DecodeError:
     return DecodeError(
-        f"version {version} of {table} is not known: no DDL or BOOTSTRAP message that was read defines it. TiCDC sends "
-        "a BOOTSTRAP of each table before its first row, and then every 2 minutes (send-bootstrap-interval-in-sec) or "
-        "10,000 rows (send-bootstrap-in-msg-count): read from an earlier offset"
+        f"version {version} of {table} is not known: no DDL or BOOTSTRAP message that was read defines it. Read from "
+        "an earlier offset: TiCDC sends a BOOTSTRAP of each table before its first row, and then every 2 minutes "
+        "(send-bootstrap-interval-in-sec) or 10,000 rows (send-bootstrap-in-msg-count)"
     )
 
 
@@ -287,9 +287,9 @@ def _with_zone(column: Column, cells: Cells) -> Column:
 
 
 def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int) -> tuple[Column, ...]:
-    """Return the columns of a row, as it spells them, in the order of the table, then those that the definition lacks.
+    """Return a row's columns, in its spelling and the table's order, then those that the definition lacks.
 
-    Rows of two unknown versions differ: the survey of a DataFrame keeps one of each.
+    Columns of two unknown versions differ, so that the survey of a DataFrame keeps a row of each.
     """
     names = {column.name for column in definition or ()}
     spelt = {name.lower(): name for name in row if name not in names}
@@ -311,7 +311,7 @@ _MOST_ID = (1 << 53) - 1
 
 
 def _digits(most: int) -> Branch:
-    """Match a number that nobody needs; 0 is one, too."""
+    """Match an unused number, maybe 0."""
     return Branch([Way(b"0", []), Way(b"", [Number(Slot.IGNORED, most)])])
 
 

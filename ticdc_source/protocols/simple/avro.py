@@ -1,4 +1,4 @@
-"""The Avro encoding of simple (`encoding-format=avro`): parses messages, and turns rows into the form of the JSON.
+"""The Avro encoding of simple (`encoding-format=avro`): parses messages, and converts rows to the JSON's form.
 
 A message is Avro without a registry's header; its schema is a union of records, of which `Message` comes last
 (docs/wire.md, items 45 and 120). fastavro reads it.
@@ -81,7 +81,7 @@ def _parsed_schema() -> tuple[ModuleType, object]:
 
 
 def parse_avro(value: bytes) -> JSONObject:
-    """Parse a message. It has the members of the JSON encoding; those that are null in Avro are left out.
+    """Parse a message into the members of the JSON encoding, without nulls.
 
     Cells keep their Avro values until `row_as_json`.
 
@@ -100,7 +100,7 @@ def message_of(value: bytes, parse: Parse = parse_exact) -> JSONObject:
 
 
 def table_of_row(value: bytes) -> TableName | None:
-    """Return the table of a row message, without parsing all of it; None for other messages.
+    """Return the table of a row message without parsing all of it; None for other messages.
 
     Raises:
         ValueError: the bytes are not a simple message in Avro, or a name is not UTF-8.
@@ -114,7 +114,7 @@ def table_of_row(value: bytes) -> TableName | None:
 
 
 def commit_ts_of_row(value: bytes) -> int | None:
-    """Return the commit-ts of a row message in Avro, without parsing all of it; None if it cannot be found."""
+    """Return the commit-ts of a row message in Avro without parsing all of it; None if not found."""
     if not value.startswith(_ROW):
         return None
     try:
@@ -129,7 +129,7 @@ def commit_ts_of_row(value: bytes) -> int | None:
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """Return the cells of a row as the JSON encoding has them: as text, a TIMESTAMP as an object."""
+    """Convert a row's cells to the JSON encoding: texts, and an object for a TIMESTAMP."""
     types = {column.name: "" if column.type is None else column.type.name for column in columns}
     return {name: _cell(cell, types.get(name, "")) for name, cell in row.items()}
 

@@ -23,7 +23,7 @@ _FRACTION = re.compile(r"\.\d{1,6}$")
 def _instants(_type: ColumnType, settings: Settings) -> Kernel:
     """Read `{"location": …, "value": …}`: a wall-clock time and the changefeed's zone.
 
-    When a zone turns its clocks back, two instants have one text: the kernel takes the earlier (docs/wire.md, item 39).
+    If clocks are turned back, a text stands for two instants: the kernel takes the earlier (docs/wire.md, item 39).
     """
     wall_clock = temporal.dates_of_text(TIMESTAMP_NTZ, settings)
 
@@ -67,7 +67,7 @@ def _in_zone(local: pa.Array, zone: str) -> pa.Array:
 
 
 def _texts_in_utc(type_: ColumnType, settings: Settings) -> Kernel:
-    """Return MySQL's text in UTC; zero and invalid dates, which have no instant, stay as they are."""
+    """Return MySQL's text in UTC; zero and invalid dates, which are no instants, stay as they are."""
     run = _instants(type_, settings._replace(zero_date="null"))
 
     def cast(cells: Cells) -> pa.Array:
@@ -99,7 +99,7 @@ _REPLACED = "\ufffd"  # TiCDC's JSON has it for bytes that are not UTF-8, and th
 def wrong_checksum(
     message: JSONObject, images: Mapping[str, object], columns: Sequence[Column], settings: Settings
 ) -> str | None:
-    """Return what is wrong with the checksums of a row; None if nothing is, or nothing can tell."""
+    """Return what is wrong with a row's checksums; None if they are right or cannot be verified."""
     checksum = message["checksum"]
     if checksum.get("corrupted"):
         return CORRUPTED

@@ -1,4 +1,4 @@
-"""What a column's definition, and the keys of its table, say beside the column's type: `ColumnFacts`."""
+"""`ColumnFacts` from a column's definition and its table's keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPED_TEXTS = frozenset({"DATE", "TIME", "TIMESTAMP"})  # before a text in quot
 
 
 class Default(NamedTuple):
-    """A default that a definition has.
+    """The default in a definition.
 
     Attributes:
         text: what `default_value` returns.
@@ -37,10 +37,10 @@ NO_DEFAULT = Default(None, None, "")
 
 
 def described(reader: Reader) -> tuple[ColumnFacts, Default | None]:
-    """Return what stands behind the type of a column, and the default; None if the definition has none.
+    """Return the facts after a column's type, and the default, None without one.
 
-    As in MySQL, a column may be NULL unless the definition says otherwise. `DEFAULT NULL` is no default. Nothing is
-    said about keys that do not stand there.
+    As in MySQL, a column may be NULL unless the definition says otherwise, and `DEFAULT NULL` is not a default. Keys
+    that are not mentioned stay unknown.
     """
     primary = unique = generated = False
     nullable = True
@@ -87,7 +87,7 @@ def described(reader: Reader) -> tuple[ColumnFacts, Default | None]:
 def default_value(reader: Reader) -> str | None:
     """Step over a default; return it without quotes.
 
-    None stands for NULL, and for what would not be the same without quotes or without the words behind it.
+    None stands for NULL, and for what would differ without quotes or the words after it.
     """
     return _default(reader).text
 
@@ -126,7 +126,7 @@ def _literal(text: str) -> Default:
 
 
 def _word(token: Token, reader: Reader) -> Default:
-    """Return what a word behind DEFAULT stands for: NULL, a truth value, a function."""
+    """Return what a word after DEFAULT stands for: NULL, a truth value, a function."""
     if token.text == "NULL":
         return NO_DEFAULT
     if token.text in ("TRUE", "FALSE"):
@@ -141,7 +141,7 @@ def _word(token: Token, reader: Reader) -> Default:
 
 
 def key_columns(reader: Reader) -> Iterator[str]:
-    """Yield the columns, in lower case, between the next brackets: of a key; "" for an expression."""
+    """Yield a key's columns in the next brackets, in lower case; "" for an expression."""
     while reader.next is not END and not (reader.next.type == "sign" and reader.next.text == "("):
         reader.take()
     if reader.next is END:

@@ -1,4 +1,4 @@
-"""The types that a table's columns have had, and what else DDL says: DDL events in the order in which they happened."""
+"""The history of a table's columns, from DDL events in order: types and other facts."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TableHistory:
-    """What DDL has made of one table so far, by lower-case column name. Histories are shared: do not change one.
+    """The state of one table after DDL, by lower-case column name. Histories are shared: do not change one.
 
     Attributes:
-        versions: all types so far, of dropped columns too.
-        others: what is known of columns that no text has named.
+        versions: all types so far, including those of dropped columns.
+        others: what is known about columns that no text has named.
         has_all_keys: whether `keys` has every index.
-        untyped: the columns that were dropped before a text named their type.
+        untyped: columns dropped before a text named their type.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TableHistory:
 
     @property
     def drops_primary_key(self) -> bool:
-        """Whether a text drops the table's primary key, which earlier messages name."""
+        """Whether a text drops the primary key, which earlier messages name."""
         return self.others.primary_key is False
 
     def facts_of(self, column: str) -> ColumnFacts:
@@ -69,7 +69,7 @@ class TableHistory:
         """Return the columns of the handle key; None if not all indexes are known.
 
         Args:
-            sent: the columns that messages have. A generated column that they lack is virtual.
+            sent: the columns in messages, which lack virtual generated columns.
         """
         if not self.has_all_keys:
             return None
@@ -81,7 +81,7 @@ class TableHistory:
         return [key for key in self.keys if self.columns.keys() >= {*key.columns} - {""}]
 
     def begin(self, definition: TableHistory, moment: Moment) -> None:
-        """Begin with the columns and indexes that another table has now; earlier versions stay."""
+        """Begin with the current columns and indexes of another table; earlier versions stay."""
         types, self.columns = definition.columns, {}
         self.facts, self.others = dict(definition.facts), NO_FACTS
         self.keys, self.has_all_keys = definition.keys, definition.has_all_keys
@@ -89,7 +89,7 @@ class TableHistory:
             self._set_type(column, type_, moment, new=True)
 
     def end(self) -> None:
-        """Drop the table; a later one of its name has its versions too."""
+        """Drop the table; a later table with its name keeps its versions."""
         self.columns, self.has_all_keys = {}, False
 
     def _set_type(self, column: str, type_: ColumnType, moment: Moment, *, new: bool) -> None:
@@ -99,7 +99,7 @@ class TableHistory:
         self.columns[column] = type_
         versions = self.versions.get(column, ())
         if not versions or versions[-1][1] != type_:
-            # A new column has no older rows, so rows with the DDL's own commit-ts have its type.
+            # A new column has no older rows, so rows with the DDL's commit-ts have its type.
             since = Moment(moment.commit_ts - 1) if new and not versions else moment
             self.versions[column] = (*versions, (since, type_))
 
@@ -149,9 +149,9 @@ class TableHistory:
         self.facts[column] = replace(facts, nullable=False) if facts.primary_key else facts
 
     def _forget_earlier(self, column: str) -> None:
-        """Forget what an earlier column of this name had; its indexes were dropped with it.
+        """Forget an earlier column of this name, whose indexes were dropped with it.
 
-        If it still exists, the two exchange names, or the statement added none: nobody knows whose the indexes are.
+        If it still exists, two columns exchange names, or none was added, so that the indexes' columns are unknown.
         """
         self.facts.pop(column, None)
         self.has_all_keys &= column not in self.columns
@@ -176,7 +176,7 @@ class TableHistory:
         ]
 
     def _drop_key(self, name: str, *, primary: bool) -> None:
-        """Drop the primary key, or an index; "" if its name is not known."""
+        """Drop the primary key, or an index; "" if its name is unknown."""
         if primary or name:
             kept = [key for key in self.keys if not (key.primary if primary else key.name == name)]
             self.has_all_keys &= len(kept) < len(self.keys)
@@ -192,12 +192,12 @@ class TableHistory:
 
 
 def _of_keys(facts: ColumnFacts) -> ColumnFacts:
-    """Return what facts say of keys: a new definition of the column leaves its keys as they are."""
+    """Return the facts about keys, which a new definition of the column does not change."""
     return ColumnFacts(primary_key=facts.primary_key, unique_key=facts.unique_key)
 
 
 def _named(keys: Sequence[Key], existing: Iterable[Key]) -> list[Key]:
-    """Return new indexes with their names: that of the first column, with a number if it is taken.
+    """Name new indexes: after the first column, with a number if that is taken.
 
     Source: pingcap/tidb, `setEmptyConstraintName` in pkg/ddl.
     """
@@ -217,8 +217,8 @@ class _Histories:
     """The histories of all tables.
 
     Attributes:
-        tables: by name in lower case.
-        unreadable: for each text that cannot be parsed, a table, the error and the text.
+        tables: by lower-case name.
+        unreadable: for each unparsable text, a table, the error and the text.
     """
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ class _Histories:
         self.unreadable: list[tuple[TableName, ValueError, str]] = []
 
     def read(self, text: _Text) -> None:
-        """Apply a DDL text. One that cannot be read may have changed its table, of which nothing is known then."""
+        """Apply a DDL text; after an unparsable one, nothing is known about its table."""
         steps_of_text: Sequence[Step] = (Forget(text.table),)
         if len(text.query) <= LONGEST_TEXT:  # otherwise the sample has said so
             try:
@@ -271,14 +271,14 @@ def history_of(events: Iterable[DDLEvent], table: TableName) -> TableHistory:
 
 
 def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[str, TypeVersions]]:
-    """Return the types that DDL texts gave columns, by the table's and the column's name in lower case.
+    """Return the column types in DDL texts, by lower-case table and column name.
 
-    TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed, or is too long, is skipped and
-    logged. It may have changed the table, so all types of its table so far are dropped with it.
+    DDL that TiCDC sends again is used once. A text that is too long or cannot be parsed is logged, and its table's
+    types so far are dropped, because it may have changed them.
     """
     histories = _histories(_texts(events))
     for table, error, query in histories.unreadable:
-        _log.warning("A DDL text of %s is passed over: %s: %.200s", table, error, query)
+        _log.warning("A DDL text of %s is ignored: %s: %.200s", table, error, query)
     return {table: history.versions for table, history in histories.tables.items()}
 
 
@@ -289,10 +289,10 @@ class _Text(NamedTuple):
 
 
 def _texts(events: Iterable[DDLEvent]) -> tuple[_Text, ...]:
-    """Return DDL texts, the oldest first, each once.
+    """Return DDL texts, oldest first, each once.
 
-    Copies of an event that has a place differ in it. But the same statement cannot succeed twice in a row, or the
-    second time it changes nothing.
+    Copies of an event with a place differ in it. But the same statement twice in a row fails, or changes nothing the
+    second time.
     """
     once = dict.fromkeys(_Text(event.moment, event.table, event.query) for event in events if event.query)
     last: dict[TableName, tuple[int, str]] = {}
@@ -305,7 +305,7 @@ def _texts(events: Iterable[DDLEvent]) -> tuple[_Text, ...]:
     return tuple(texts)
 
 
-# Each table of a micro-batch asks several times for the histories that all DDL so far makes.
+# Each table of a micro-batch needs the histories of all DDL so far, several times.
 @lru_cache(maxsize=4)
 def _histories(texts: tuple[_Text, ...]) -> _Histories:
     histories = _Histories()
@@ -314,5 +314,5 @@ def _histories(texts: tuple[_Text, ...]) -> _Histories:
     return histories
 
 
-# A stream parses its DDL texts again whenever one is added.
+# A stream parses all its DDL texts again whenever one is added.
 _steps = lru_cache(maxsize=1024)(steps)

@@ -1,4 +1,4 @@
-"""What a DDL statement does to rows that exist: TiCDC sends no events for them (docs/wire.md, item 102).
+"""What a DDL statement does to existing rows, for which TiCDC sends no events (docs/wire.md, item 102).
 
 Each function raises a ValueError if the text cannot be parsed.
 """
@@ -27,11 +27,11 @@ from ticdc_source.schema.types import ColumnType
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A column begins, and the rows that exist get a value.
+    """A column is added, and existing rows get a value.
 
     Attributes:
         value: the value, as MySQL writes it without quotes; None for NULL.
-        unknown: why the value cannot be told, and `value` is None; "" otherwise.
+        unknown: why the value is unknown, with `value` None; "" otherwise.
     """
 
     column: str
@@ -42,14 +42,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A column ends."""
+    """A column is dropped."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column has another name from now on, and its values stay."""
+    """A column is renamed, and keeps its values."""
 
     column: str
     to: str
@@ -57,7 +57,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Retyped:
-    """A column has another type from now on, and TiDB converts its values."""
+    """A column gets another type, and TiDB converts its values."""
 
     column: str
     type: ColumnType
@@ -66,33 +66,33 @@ class Retyped:
 _ZERO = {
     "number": "0", "float": "0", "bit": "0", "text": "", "binary": "", "set": "", "json": "null", "time": "00:00:00",
 }  # fmt: skip
-_DATES = frozenset({"date", "datetime", "timestamp"})  # families whose zero value is a zero date
+_DATES = frozenset({"date", "datetime", "timestamp"})  # families with a zero date as zero value
 
 
 def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped]:
-    """Return what a DDL event does to the columns of the rows that its table has, in the order of the statement."""
+    """Return what a DDL event does to the columns of existing rows, in the statement's order."""
     return list(_changes(steps(event.query, event.table.database)))
 
 
 def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
-    """Return the columns that a CREATE TABLE gives its table, in lower case; none for another statement."""
+    """Return the columns of a CREATE TABLE, by lower-case name; empty for another statement."""
     created = (step for step in steps(event.query, event.table.database) if isinstance(step, Create))
     return next((step.columns for step in created if step.table.is_same(event.table)), {})
 
 
 def name_before(event: DDLEvent, table: TableName) -> TableName | None:
-    """Return the name that a table had before a DDL event; None if the event does not name the table so."""
+    """Return a table's name before a DDL event that renamed it to this; None for other events."""
     renames = steps(event.query, event.table.database)
     return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
 
 
 def renamed_tables(event: DDLEvent) -> list[TableName]:
-    """Return the names that tables had before a DDL event gave them others."""
+    """Return the former names of the tables that a DDL event renames."""
     return [step.table for step in steps(event.query, event.table.database) if isinstance(step, RenameTable)]
 
 
 def changes_primary_key(event: DDLEvent) -> bool | None:
-    """Whether a table has a primary key after a DDL event that adds or drops one; None for any other event."""
+    """Whether the table has a primary key after a DDL event that adds or drops one; None for other events."""
     has_one = None
     for step in steps(event.query, event.table.database):
         if isinstance(step, DropKey) and step.primary:
@@ -118,7 +118,7 @@ def _changes(statement: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | 
 
 
 def _added(new: Define) -> Added:
-    """Return what TiDB does for a new column: the default, or without one and with NOT NULL the zero of the type.
+    """Return the value of a new column: its default, or for NOT NULL without one the type's zero value.
 
     Source: pingcap/tidb, `generateOriginDefaultValue` in pkg/ddl.
     """

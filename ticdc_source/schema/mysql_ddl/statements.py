@@ -14,7 +14,7 @@ from ticdc_source.schema.types import ALIASES, BINARY_OF, ColumnType, parse_type
 
 
 class Create(NamedTuple):
-    """A table begins, with these columns by lower-case name, and these indexes."""
+    """A table is created, with these columns by lower-case name, and these indexes."""
 
     table: TableName
     columns: dict[str, ColumnType]
@@ -23,14 +23,14 @@ class Create(NamedTuple):
 
 
 class Like(NamedTuple):
-    """A table begins, with the columns of another."""
+    """A table is created, with the columns of another."""
 
     table: TableName
     source: TableName
 
 
 class Define(NamedTuple):
-    """A table gets a new column. Rows that exist get its default; None if the definition has none."""
+    """A table gets a new column. Existing rows get its default, None without one."""
 
     table: TableName
     column: str
@@ -40,7 +40,7 @@ class Define(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A column gets a new definition, and maybe another name. Its keys stay, and have the new name."""
+    """A column gets a new definition, maybe another name. Its keys stay, with the new name."""
 
     table: TableName
     column: str
@@ -65,11 +65,7 @@ class AddKey(NamedTuple):
 
 
 class DropKey(NamedTuple):
-    """A table loses its primary key, or another index.
-
-    Attributes:
-        name: the name of another index, in lower case.
-    """
+    """A table loses its primary key, or another index with this lower-case name."""
 
     table: TableName
     primary: bool
@@ -84,7 +80,7 @@ class DropConstraint(NamedTuple):
 
 
 class RenameIndex(NamedTuple):
-    """An index gets another name."""
+    """An index is renamed."""
 
     table: TableName
     name: str
@@ -92,14 +88,14 @@ class RenameIndex(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A column ends."""
+    """A column is dropped."""
 
     table: TableName
     column: str
 
 
 class Rename(NamedTuple):
-    """A column gets another name."""
+    """A column is renamed."""
 
     table: TableName
     column: str
@@ -107,14 +103,14 @@ class Rename(NamedTuple):
 
 
 class RenameTable(NamedTuple):
-    """A table gets another name."""
+    """A table is renamed."""
 
     table: TableName
     to: TableName
 
 
 class DropTable(NamedTuple):
-    """A table ends."""
+    """A table is dropped."""
 
     table: TableName
 
@@ -129,12 +125,12 @@ _ColumnStep = Define | Change | SetDefault | Drop | Rename
 Step = _ColumnStep | Create | Like | AddKey | DropKey | DropConstraint | RenameIndex | RenameTable | DropTable | Forget
 
 
-# What begins an element of a table that is not a column (unquoted; all but the last two are reserved words).
+# The first words of table elements that are not columns (unquoted; all but the last two are reserved words).
 _NO_COLUMN = frozenset(
     {"PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FOREIGN", "CHECK", "FULLTEXT", "SPATIAL", "PARTITION",
      "STATS_EXTENDED", "LIKE"}
 )  # fmt: skip
-_KEYS = frozenset({"PRIMARY", "KEY", "INDEX", "CONSTRAINT"})  # what DROP may end that made a column a key
+_KEYS = frozenset({"PRIMARY", "KEY", "INDEX", "CONSTRAINT"})  # what DROP may remove from a column's keys
 _UNIQUE = frozenset({"UNIQUE"})
 _SPECIAL_KEYS = _UNIQUE | {"FULLTEXT", "SPATIAL"}
 _USING = frozenset({"USING"})
@@ -149,7 +145,7 @@ def _is_index(reader: Reader) -> bool:
 
 
 def _type(reader: Reader, *, binary: bool) -> ColumnType:
-    """Parse a column's type and the attributes that change it; `binary` is whether the table's charset is binary."""
+    """Parse a column's type and its modifying attributes; `binary`: whether the table's charset is binary."""
     name = reader.name().lower()
     while any(f"{alias} ".startswith(f"{name} {reader.next.text.lower()} ") for alias in ALIASES):
         name += f" {reader.take().text.lower()}"
@@ -174,7 +170,7 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
 
 
 def _charset(reader: Reader) -> str:
-    """Return the character set, or the collation, that the rest names; "" if there is none."""
+    """Return the character set or collation in the rest; "" without one."""
     tokens = [*reader.tokens[reader.index :], END, END]
     depth = 0
     for index, token in enumerate(tokens[:-2]):
@@ -208,7 +204,7 @@ def _definition(reader: Reader, *, binary: bool) -> _Definition:
 
 
 def _columns(inside: Reader, *, binary: bool) -> tuple[dict[str, _Definition], tuple[Key, ...]]:
-    """Parse the columns, by lower-case name, and the keys between the brackets of a `CREATE TABLE` or `ADD COLUMN`."""
+    """Parse columns, by lower-case name, and keys in the brackets of a `CREATE TABLE` or `ADD COLUMN`."""
     columns: dict[str, _Definition] = {}
     keys: list[Key] = []
     for element in inside.parts():
@@ -238,7 +234,7 @@ def _own_keys(column: str, facts: ColumnFacts) -> Iterator[Key]:
 
 
 def _index(element: Reader) -> Key | None:
-    """Return the index that an element of a table makes; None for a foreign key, a check and the like."""
+    """Return the index that a table's element creates; None for a foreign key, a check and the like."""
     symbol = ""
     if element.skip("CONSTRAINT") and not element.is_word(_NO_COLUMN):
         symbol = element.name().lower()
@@ -254,14 +250,14 @@ def _index(element: Reader) -> Key | None:
 
 
 def _key(name: str, reader: Reader, *, unique: bool) -> Key:
-    """Return an index whose columns are next. One with a condition (WHERE) is not unique: other rows may be equal."""
+    """Return an index whose columns are next; not unique with a condition (WHERE), as other rows may be equal."""
     columns = tuple(key_columns(reader))
     is_whole = all(token.type != "word" or token.text != "WHERE" for token in reader.tokens[reader.index :])
     return Key(name, columns, unique=unique and is_whole)
 
 
 def _index_name(reader: Reader) -> str:
-    """Step over the name of an index, if there is one; return it in lower case."""
+    """Step over an index name, if there is one; return it in lower case."""
     reader.skip("IF", "NOT", "EXISTS")
     reader.skip("IF", "EXISTS")
     has_name = reader.next.type in ("word", "name") and not reader.is_word(_USING)
@@ -387,7 +383,7 @@ def _rename(reader: Reader) -> Iterator[Step]:
 
 
 def _renamed(table: TableName, to: TableName) -> Iterator[Step]:
-    """Yield what gives a table another name; in other letters, it stays the same name."""
+    """Yield the renaming of a table, unless only the case of letters changes."""
     if not table.is_same(to):
         yield RenameTable(table, to)
 
@@ -405,7 +401,7 @@ def _drop(reader: Reader) -> Iterator[Step]:
 
 
 def steps(sql: str, database: str, *, printed: bool = False) -> list[Step]:
-    """Return what the statements of a text do to columns; statements that do nothing to columns are skipped.
+    """Return what a text's statements do to columns; other statements are skipped.
 
     Raises:
         ValueError: the text cannot be parsed.

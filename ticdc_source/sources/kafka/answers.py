@@ -1,4 +1,4 @@
-"""What brokers answer, in our types and errors."""
+"""Brokers' answers as our types and errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Topic(NamedTuple):
 
 
 class BrokerFacts(NamedTuple):
-    """What brokers say of themselves.
+    """What brokers say about themselves.
 
     Attributes:
-        addresses: host and port of each broker, as it advertises them to clients.
-        version: the release of Kafka that the brokers' requests fit, such as `3.9`; None if it is not known.
+        addresses: the advertised host and port of each broker.
+        version: the Kafka release that the brokers' requests fit, such as `3.9`; None if unknown.
     """
 
     addresses: tuple[tuple[str, int], ...]
@@ -37,7 +37,7 @@ class UnknownPartitionsError(Exception):
 
 
 class OffsetOutOfRangeError(Exception):
-    """The brokers have no record at the requested offset, nor is it the end."""
+    """The brokers have no record at the requested offset, and it is not the end."""
 
 
 class LogTruncatedError(Exception):

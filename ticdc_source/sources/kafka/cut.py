@@ -1,4 +1,4 @@
-"""What a fetch returned → chunks, cut out of its record batches without an object for each record."""
+"""The bytes of a fetch → chunks, cut out of its record batches without an object per record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SNAPPY = 2
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_START, _BLOCK_LENGTH = 16, 4
 _MORE = 0x80  # a byte of a varint from here on is not its last
-_SNAPPY_RATIO = 32  # a snappy block grows to 64 bytes for each 3 at most: one that promises more is damaged
+_SNAPPY_RATIO = 32  # 3 bytes of a snappy block become at most 64: a block that promises more is damaged
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 
 
@@ -47,11 +47,11 @@ def chunks_of(
 ) -> Iterator[Chunk]:
     """Cut chunks out of record batches, from the requested offset on; none is empty.
 
-    The records before a damaged one are yielded before the error is raised: `damage` is what is wrong behind the
-    batches, if anything. A few records from `end` on may be yielded.
+    Records before a damaged one are yielded before the error is raised; `damage` says what is wrong after the batches,
+    if anything. A few records from `end` on may be yielded.
 
     Raises:
-        DecodeError: a checksum is wrong, bytes are no record, or a codec is unknown. The error has no address.
+        DecodeError: a checksum is wrong, bytes are not a record, or a codec is unknown. The error has no address.
     """
     cutter = _Cutter(fetched, limits)
     failure: Exception | None = None if damage is None else DecodeError(damage)
@@ -65,7 +65,7 @@ def chunks_of(
         failure = error
     try:
         cutter.flush()
-    except DecodeError as error:  # in a record before that of any other failure
+    except DecodeError as error:  # a record before that of any other failure
         failure = error
     cutter.drop_early()
     if cutter.chunk.offsets:
@@ -90,7 +90,7 @@ class _Cutter:
         self._fetched = fetched
         self._limits = limits
         self._bytes_left = 0  # in the chunk
-        self._runs: list[Run] = []  # records that belong to the chunk and are not in it yet
+        self._runs: list[Run] = []  # records to be put into the chunk
         self._waiting = 0  # how many those are
         self._previous = -1  # the offset of the last record that was cut, whether the chunk has it or not
         self._native = native if limits.native else None  # until it declines some records
@@ -207,7 +207,7 @@ class _Cutter:
         return Chunk(self._fetched.topic, self._fetched.partition, [offset], [-1], [None], [None], headers, reason)
 
     def flush(self) -> None:
-        """Put the records that were found into the chunk; before a DecodeError, those before the damage."""
+        """Put the records found into the chunk; before a DecodeError, those before the damage."""
         runs, self._runs, self._waiting = self._runs, [], 0
         if not runs:
             return
@@ -246,7 +246,7 @@ def _cut_off(batch: RecordBatch) -> DecodeError:
 
 
 def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes) -> bytes:
-    """Skip `size` bytes, the first of which are `data`; return what else has been read."""
+    """Skip `size` bytes, of which `data` are the first; return the bytes read after them."""
     while size > len(data):
         size -= len(data)
         data = compressed.read(min(size, _LARGE_PIECE))
@@ -267,7 +267,7 @@ class Run:
 
 
 def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
-    """Append the records of some runs to a chunk by native code, or none of them; return whether it did.
+    """Append all records of some runs to a chunk by native code, or none; return whether it did.
 
     Damaged and unusual records are left to `cut_records`, which is the specification. `previous` is as there.
     """
@@ -307,7 +307,7 @@ def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: in
 
 
 def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
-    """The bytes that all runs lie in, and the index of each one's first byte; those of one fetch are not copied."""
+    """The bytes of all runs, and the index of each one's first byte; bytes of one fetch are not copied."""
     first = runs[0].data
     if all(run.data is first for run in runs):
         return first, [run.begin for run in runs]
@@ -319,9 +319,9 @@ def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
 
 
 class Decompressed:
-    """The inside of a compressed record batch, to be read piece by piece: it may be a hundred times its size.
+    """The content of a compressed record batch, read piece by piece: it may be a hundred times as large.
 
-    Arrow has all of Kafka's codecs, so nothing more need be installed. `codec` is Kafka's number.
+    Arrow has all of Kafka's codecs. `codec` is Kafka's number.
 
     Raises:
         DecodeError: there is no such codec, or Arrow was built without it.
@@ -338,7 +338,7 @@ class Decompressed:
             self._read = pa.CompressedInputStream(pa.BufferReader(data), name).read
 
     def read(self, size: int) -> bytes:
-        """The next bytes, about `size` of them; none at the end.
+        """Return about `size` more bytes; b"" at the end.
 
         Raises:
             DecodeError: the codec does not write such bytes.
@@ -374,7 +374,7 @@ def _snappy(block: bytes) -> bytes:
     """Decompress one block.
 
     It begins with its decompressed size as a varint (google/snappy, format_description.txt, section 1), which is
-    checked before memory is taken for it.
+    checked before allocating the memory.
     """
     size = shift = 0
     for byte in block[:5]:

@@ -1,7 +1,7 @@
 """An offset range → bounded chunks of its records, by the rules of Spark's `KafkaDataConsumer`.
 
-A range ends by the consumer's *position*, because its last offsets may hold no record (transaction markers, aborted or
-compacted records); records of the range that no longer exist are data loss; silence for too long is an error.
+A range ends by the consumer's *position*, because its last offsets may have no record (transaction markers, aborted or
+compacted records). Missing records of the range are data loss, and silence for too long is an error.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ticdc_source.sources.record_source import Fetcher
 if TYPE_CHECKING:
     from ticdc_source.sources.kafka.kafka_python.connect import Client, PartitionReader
 
-# The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
-# hold no records ends soon.
+# The wait for records doubles from the first value to the second. It starts low, so that a range without records at its
+# end ends soon.
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
-# After so long without progress the log's bounds are looked up, to find out whether there is anything to wait for, and
-# again after as long. If there is nothing, the answer counts after as many looks in a row as the driver takes, and as
-# far apart: a broker that has just started may not know the topic.
+# After so long without progress, and again after as long, the log's bounds are looked up, to find out whether there is
+# anything to wait for. "Nothing" counts after as many looks in a row as the driver takes, and as far apart: a broker
+# that has just started may not know the topic.
 _LOOK_AFTER_SECONDS = 1.0
 _LOOK_TIMEOUT_MS = 5_000
-# A fetch that has not come within the client's request time-out is asked for again with a part of its bytes, down to
-# the smallest. After some that came in a quarter of that time, the next ones are twice as large.
+# A fetch that misses the client's request time-out is repeated with a part of its bytes, down to the smallest. After
+# some fetches within a quarter of that time, the next ones are twice as large.
 _SMALLEST_FETCH, _SHRINK, _GROW = 64 << 10, 4, 2
 _FAST_FETCHES, _FAST_PART = 8, 0.25
-# A chunk is at most as large as an uncompressed fetch: a compressed one may unpack to a hundred times its size.
+# The size of an uncompressed fetch: a compressed one may unpack to a hundred times its size.
 _MAX_CHUNK_BYTES = 4 << 20
 
 
@@ -48,7 +48,7 @@ class KafkaFetcher(Fetcher):
     """The `Fetcher` for Kafka; connects at the first range that is not empty."""
 
     def __init__(self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect) -> None:
-        # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
+        # A stream's worker has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
         self._size = _FetchSize(self._brokers.fetch_size, client.request_timeout_ms / 1000)
@@ -77,14 +77,14 @@ class KafkaFetcher(Fetcher):
                 return
         topics = ", ".join(f"{topic} (its id was {old} and is {new})" for topic, (old, new) in changed.items())
         report_loss(
-            f"Deleted and created again since this read was planned: topic {topics}. Rows of the new topic may have "
-            "been read at offsets of the old one. Run the query again",
+            f"Deleted and created again since this read was planned: topic {topics}. The read may have rows of the new "
+            "topic at offsets of the old one. Run the query again",
             fail=self._settings.fail_on_data_loss,
         )
 
 
 class _FetchSize:
-    """How many bytes the next fetch should ask for. Brokers send a single record batch even if it is larger."""
+    """The bytes to request in the next fetch. Brokers send a single record batch even if it is larger."""
 
     def __init__(self, largest: int, timeout_seconds: float) -> None:
         self._largest = self.wanted = largest
@@ -92,15 +92,15 @@ class _FetchSize:
         self.timeout_seconds = timeout_seconds
 
     def __str__(self) -> str:
-        """The size for messages, if it has been reduced."""
-        return "" if self.wanted == self._largest else f"; the last fetch asked for {self.wanted} bytes at most"
+        """The size, for messages, if it was reduced."""
+        return "" if self.wanted == self._largest else f"; the last fetch requested at most {self.wanted} bytes"
 
     def shrink(self) -> None:
         self.wanted = min(self.wanted, max(_SMALLEST_FETCH, self.wanted // _SHRINK))
         self._fast = 0
 
     def came(self, seconds: float) -> None:
-        """Want more bytes if this fetch, which took so many seconds, and those before it were fast."""
+        """Request more bytes if this fetch and those before it were fast."""
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
         if self._fast >= _FAST_FETCHES:
             self.wanted, self._fast = min(self._largest, _GROW * self.wanted), 0
@@ -140,7 +140,7 @@ class _RangeRead:
         self._asked_at = time.monotonic()
 
     def _reconnect(self) -> None:
-        """Fetch anew in the middle of the range. While brokers are away, the wait for the record stands still."""
+        """Fetch anew in the middle of the range. While brokers are away, the wait for the record pauses."""
         began = time.monotonic()
         patience = self._current_patience()
         try:
@@ -156,7 +156,7 @@ class _RangeRead:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Restart the clock, so that the caller's own time does not count as a wait."""
+        """Restart the clock, so that the caller's time does not count as a wait."""
         self._waiting_since = self._looked_at = time.monotonic()
         self._wait_ms: float = _FIRST_WAIT_MS
         self._looks = 0
@@ -195,7 +195,7 @@ class _RangeRead:
         return None, self._expected
 
     def _accepted(self, arrived: Iterator[Chunk], position: int) -> Iterator[Chunk]:
-        """Yield chunks without records behind the end, and account for the holes in and after them."""
+        """Yield chunks up to the end of the range, and account for gaps in and after them."""
         end = self._range.end
         for arriving in arrived:
             chunk = between(arriving, self._expected, end)
@@ -213,7 +213,7 @@ class _RangeRead:
         self._expected = max(self._expected, min(position, end))
 
     def _account_for_hole(self, missing: int) -> None:
-        """Distinguish compaction and transactions, which leave holes, from records that were deleted before reading."""
+        """Tell gaps of compaction and transactions from records that were deleted before reading."""
         if self._log_start is None:
             self._progressed()  # up to the hole
             bounds = self._bounds()
@@ -222,7 +222,7 @@ class _RangeRead:
             self._lost(f"{self._topic_partition}: offsets {missing} to {self._log_start - 1} are gone")
 
     def _continue_in_range(self) -> None:
-        """The offset is out of range: report what is lost, and continue where records exist."""
+        """Handle an offset out of range: report what is lost, and continue where records exist."""
         bounds = self._bounds()
         if bounds is None:
             return  # reported by `_wait`, if it stays so
@@ -231,13 +231,13 @@ class _RangeRead:
             self._lost(f"{self._topic_partition}: offsets {self._expected} to {earliest - 1} are gone")
             self._expected = min(earliest, self._range.end)
         elif self._expected > latest:
-            self._lost(f"{self._topic_partition}: offset {self._expected} is asked for, but the latest is {latest}")
+            self._lost(f"{self._topic_partition}: offset {self._expected} is requested, but the latest is {latest}")
             self._expected = self._range.end
         # Otherwise the leader is still catching up: poll again until the time is over.
         self._reader.seek(self._expected)
 
     def _wait(self) -> None:
-        """Wait longer the next time; give up when the time is over, or if there is nothing to wait for."""
+        """Lengthen the next wait; give up when the time is over, or if there is nothing to wait for."""
         now = time.monotonic()
         self._wait_ms = min(2 * self._wait_ms, _LONGEST_WAIT_MS)
         patience = self._current_patience()
@@ -264,7 +264,7 @@ class _RangeRead:
                 reason = f"Partition {self._topic_partition} has been deleted."
             elif bounds[1] <= self._expected:
                 reason = (
-                    f"{self._topic_partition}: offsets to {self._range.end} were there, now the latest is {bounds[1]}"
+                    f"{self._topic_partition}: offsets to {self._range.end} existed, but now the latest is {bounds[1]}"
                 )
             patience.set_missing(
                 reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record")
@@ -276,9 +276,9 @@ class _RangeRead:
         self._looked_at = time.monotonic()
 
     def _fetch_less(self) -> None:
-        """Fetch anew with fewer bytes: on a slow link, the client gives up before a large answer has come.
+        """Fetch fewer bytes, as the client gives up before a large answer has come over a slow link.
 
-        The connections are closed, because an answer that is under way holds up all others.
+        The connections are closed, because an answer under way holds up all others.
         """
         self._asked_at = time.monotonic()
         self._size.shrink()
@@ -286,9 +286,9 @@ class _RangeRead:
             self._reconnect()
 
     def _current_patience(self) -> Patience:
-        """The one deadline of this wait, for every request to brokers."""
+        """The deadline of this wait, shared by all requests to brokers."""
         if self._patience is None:
-            status = f"offset {self._expected} of {self._topic_partition} has not come"
+            status = f"offset {self._expected} of {self._topic_partition} has not arrived"
             patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
             seconds_left = self._progress_at + self._both_seconds - time.monotonic()
             self._patience = patience.limited_to(seconds_left * 1000)
@@ -315,7 +315,7 @@ class _RangeRead:
         return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 
     def _unavailable(self, reason: str) -> KafkaUnavailableError:
-        """An error in Spark's words, with the whole time since the last record."""
+        """Return an error in Spark's words, with the total time since the last record."""
         waited_ms = (time.monotonic() - self._progress_at) * 1000
         option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
         return KafkaUnavailableError(
@@ -328,7 +328,7 @@ class _RangeRead:
 
     @contextmanager
     def _addressed_errors(self) -> Iterator[None]:
-        """Give errors about bytes that cannot be decoded an address."""
+        """Add an address to errors about undecodable bytes."""
         try:
             yield
         except DecodeError as error:

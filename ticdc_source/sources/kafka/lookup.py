@@ -32,12 +32,12 @@ DATA_LOSS = (
 
 _log = logging.getLogger(__name__)
 
-# Not every broker knows a topic that was created a moment ago: a missing one is looked up twice.
+# A missing topic is looked up twice: some brokers may not know a new topic yet.
 SECOND_LOOK_SECONDS = 0.5
-# A broker that has just started may know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine). Partitions that
-# were there before are gone after so many looks, half a second apart, that do not find them.
+# Known partitions are gone after so many looks without them, half a second apart: a broker that has just started may
+# know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine).
 LOOKS_UNTIL_GONE = 10
-# A broker may lag behind the others and answer with the ID of a topic's predecessor.
+# A lagging broker may answer with the id of a topic's predecessor.
 LOOKS_UNTIL_RECREATED = 5
 
 Answer = TypeVar("Answer")
@@ -46,9 +46,9 @@ Answer = TypeVar("Answer")
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     """Looks up topic partitions and offsets for one read, and commits a stream's progress.
 
-    It connects at the first look-up and creates nothing on the brokers. `RetryingClient` says how long they are waited
-    for. A look-up that they answer with an error is retried `fetchOffset.numRetries` times,
-    `fetchOffset.retryIntervalMs` apart, with a new client (as Spark's is), unless a retry cannot help.
+    It connects at the first look-up, waits as `RetryingClient` says, and creates nothing on the brokers. A look-up that
+    fails at the brokers is retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart, with a new
+    client (like Spark's), unless a retry cannot help.
     """
 
     def __init__(self, options: Options, *, connect: Connect = connect) -> None:
@@ -67,11 +67,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """The topic partitions to read, by topic and number.
 
         Args:
-            missing: whether to leave out topics and partitions that do not exist (a stream waits for them).
-            known: partitions that existed before, according to a checkpoint; those of other topics do not matter.
+            missing: whether to leave out missing topics and partitions (a stream waits for them).
+            known: partitions that existed before, by a checkpoint; those of other topics are ignored.
 
         Raises:
-            OptionError: a topic or partition does not exist (or the user may not see it), or no topic matches.
+            OptionError: a topic or partition does not exist, or the user may not see it, or no topic matches.
         """
         self._found.update(filter(self._is_chosen, known))
         existing = self._find(missing=missing)
@@ -135,7 +135,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
     def topic_ids(self) -> Mapping[str, str]:
-        """The ids of the topics by name, as of the last look-ups; see `NetworkClient`."""
+        """The topic ids by name, as of the last look-ups; see `NetworkClient`."""
         client = self._brokers.client
         return {} if client is None else client.topic_ids
 
@@ -145,7 +145,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return {} if client is None else client.leader_epochs
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
-        """Where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
+        """Where leader epochs end in the logs of the partitions' leaders; -1 if unknown.
 
         Raises:
             DataLossError: a partition no longer exists.
@@ -171,7 +171,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return offsets | (self.latest(without) if without else {})
 
     def resolve_ranges(self) -> list[OffsetRange]:
-        """The offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
+        """The offset ranges of a batch read: one per partition, even if empty, by topic and partition.
 
         Raises:
             OptionError: the options contradict the partitions or offsets that exist.
@@ -184,7 +184,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return ranges_between(starts, ends, time_hint(self._options))
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """The offset at which a new stream starts in each partition, within those that exist."""
+        """The start of a new stream in each partition, within the existing offsets."""
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
@@ -211,13 +211,13 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return clipped_starts, clipped_ends
 
     def everything(self) -> list[OffsetRange]:
-        """Everything that each partition has, as a sample for a stream's schema."""
+        """All existing offsets of each partition, to sample for a stream's schema."""
         topic_partitions = self.partitions()
         earliest, latest = self.earliest(topic_partitions), self.latest(topic_partitions)
         return [OffsetRange(*each, min(earliest[each], latest[each]), latest[each]) for each in topic_partitions]
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a consumer group, for others to see; a failure is only logged."""
+        """Commit offsets for a consumer group, for monitoring; a failure is only logged."""
         try:
             self._brokers.ask(lambda client, _: client).commit(group, offsets)
         except (TiCDCSourceError, OSError, RuntimeError) as error:

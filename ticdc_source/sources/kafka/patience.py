@@ -1,11 +1,11 @@
 """How long to wait for brokers that do not answer: time limit, log lines and the final error.
 
-Whoever tries servers reports each failure to a `Patience`, which logs progress and decides when to give up.
+Code that tries servers reports each failure to a `Patience`, which logs progress and decides when to give up.
 
-Some causes end a wait early. A permanent one, such as a name that DNS does not know, does until the brokers have
-answered for the first time. A refused connection may be a broker that starts, or a wrong port: it ends the wait only at
-the first contact of the driver, if every bootstrap server refuses, and unless `kafka.bootstrap.timeout.ms` is set, as
-it should be for a job that starts together with its brokers.
+Some causes end a wait early. A permanent one, such as a name unknown to DNS, does so until the brokers have answered
+once. A refused connection may be a starting broker or a wrong port. It ends the wait only at the driver's first
+contact, if every bootstrap server refuses and `kafka.bootstrap.timeout.ms` is not set (a job that starts together with
+its brokers should set it).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _log = logging.getLogger(__name__)
 
 # Seconds of waiting before the first log line, and between later log lines.
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
-_PERMANENT_FAILURE_SECONDS = 5.0  # not at once: DNS or a starting broker may fail for a moment
-_REFUSED_SECONDS = 2.0  # so that a wrong port is told within five, including the start of Python
+_PERMANENT_FAILURE_SECONDS = 5.0  # not at once: DNS or a starting broker may fail briefly
+_REFUSED_SECONDS = 2.0  # so that a wrong port is reported within five, including Python's start
 
 
 class Cause(NamedTuple):
-    """Why a server failed, as text for a log line or an error."""
+    """Why a server failed, as text for logs and errors."""
 
     text: str
-    is_permanent: bool = False  # a retry is expected to fail until somebody changes the options or DNS
+    is_permanent: bool = False  # retries fail until the options or DNS are changed
     is_refused: bool = False  # nothing listens there
 
 
 class Limit(NamedTuple):
-    """How long to wait: so many milliseconds, by an option that messages name."""
+    """The longest wait in milliseconds, and the option that sets it."""
 
     ms: float
     option: str
@@ -46,9 +46,9 @@ class Patience:
     """One wait for brokers: its deadline, the failures so far, and when to log next.
 
     Args:
-        status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
+        status: what is happening, for the log, such as "no broker answers" or "a request is pending".
         clock: a monotonic clock, in seconds.
-        began: when the wait began by that clock; now if None.
+        began: the start of the wait by that clock; None for now.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Patience:
         self._progress = _Progress(self._began + _FIRST_LOG_SECONDS)
 
     def limited_to(self, ms: float) -> Patience:
-        """Return a shorter wait for one attempt. Both share failures and log times."""
+        """Return a shorter wait for one attempt, with the same failures and log times."""
         limited = object.__new__(Patience)
         limited.__dict__.update(self.__dict__)
         limited._deadline = min(self._deadline, self._clock() + ms / 1000)
         return limited
 
     def apart(self, status: str) -> Patience:
-        """Return a wait for something else within the time left, with failures and log times of its own."""
+        """Return a wait for something else within the time left, with its own failures and log times."""
         other = object.__new__(Patience)
         other.__dict__.update(self.__dict__)
         other._began, other._status = self._clock(), status
@@ -96,12 +96,12 @@ class Patience:
         return bool(self._progress.failures)
 
     def is_cut_short(self, server: str, seconds: float) -> bool:
-        """Whether a try that the deadline ended after some seconds says less than the failure before it."""
+        """Whether a try ended by the deadline after some seconds says less than an earlier failure."""
         return server in self._progress.failures and seconds < (self._clock() - self._began) / 2
 
     @property
     def pause_ms(self) -> float:
-        """Milliseconds until the next log line or the deadline, plus one so that it is past."""
+        """Milliseconds until just after the next log line or the deadline."""
         return min(self.left_ms, max(0.0, self._progress.next_line - self._clock()) * 1000) + 1
 
     def failed(self, server: str, cause: Cause) -> None:
@@ -110,7 +110,7 @@ class Patience:
         self.log_if_due()
 
     def set_missing(self, text: str | None) -> None:
-        """Say what is still missing although brokers answer; None if nothing is."""
+        """Set what is missing although brokers answer; None for nothing."""
         self._progress.missing = text
 
     def log_if_due(self) -> None:
@@ -168,7 +168,7 @@ class Patience:
 
 
 class _Progress:
-    """What a wait shares with the shorter waits that `limited_to` makes."""
+    """The state that a wait shares with its shorter waits (`limited_to`)."""
 
     def __init__(self, next_line: float) -> None:
         self.failures: dict[str, tuple[int, Cause]] = {}  # by server: how often it failed, and why it last did

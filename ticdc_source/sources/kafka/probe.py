@@ -1,7 +1,7 @@
 """What is at an address: DNS, TCP, TLS, and whether Kafka answers there. It needs no client library.
 
-A probe asks what every listener answers before a login: ApiVersions (KIP-35), and SaslHandshake, to which a listener
-with logins answers with the mechanisms that it takes (kafka.apache.org/protocol, SaslHandshake).
+A probe sends what every listener answers before a login: ApiVersions (KIP-35), and SaslHandshake, which listeners with
+logins answer with their mechanisms (kafka.apache.org/protocol, SaslHandshake).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _NO_MECHANISM = b"?"
 
 
 class Spoken(Enum):
-    """What answers to a request of Kafka."""
+    """What answers a Kafka request."""
 
     KAFKA = "Kafka"
     TLS = "TLS"
     NOTHING = "nothing"  # the connection is closed, or silent
-    OTHER = "something else than Kafka"
+    OTHER = "something other than Kafka"
 
 
 class Probe(AbstractContextManager["Probe"]):
-    """A connection to look at, with TLS if the socket has it."""
+    """A connection to examine, with TLS if the socket has it."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -43,7 +43,7 @@ class Probe(AbstractContextManager["Probe"]):
         """Return the connection after a TLS handshake.
 
         Raises:
-            OSError: the handshake fails, or the other side refuses this one's certificate; `ssl.SSLError` is one.
+            OSError: the handshake fails (`ssl.SSLError`), or the other side refuses our certificate.
         """
         wrapped = context.wrap_socket(self._socket, server_hostname=host)
         wrapped.settimeout(_LATE_ALERT_S)
@@ -62,7 +62,7 @@ class Probe(AbstractContextManager["Probe"]):
 
     @property
     def certificate(self) -> dict[str, object]:
-        """The other side's certificate, as `ssl.SSLSocket.getpeercert` has it; empty if it was not checked."""
+        """The peer's certificate as in `ssl.SSLSocket.getpeercert`; empty if it was not checked."""
         certificate = self._socket.getpeercert() if isinstance(self._socket, ssl.SSLSocket) else None
         return dict(certificate) if isinstance(certificate, dict) else {}
 
@@ -72,7 +72,7 @@ class Probe(AbstractContextManager["Probe"]):
         return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
 
     def spoken(self) -> Spoken:
-        """What answers to ApiVersions, which needs no login."""
+        """What answers ApiVersions, which needs no login."""
         try:
             answer = self._ask(_API_VERSIONS, 0, b"")
         except OSError:
@@ -80,7 +80,7 @@ class Probe(AbstractContextManager["Probe"]):
         return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
 
     def mechanisms(self) -> list[str] | None:
-        """The SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
+        """The listener's SASL mechanisms; None if it needs no login, or does not tell."""
         try:
             answer = self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM)
         except OSError:
@@ -96,7 +96,7 @@ class Probe(AbstractContextManager["Probe"]):
         return names
 
     def _ask(self, api_key: int, version: int, body: bytes) -> bytes:
-        """Return what follows the correlation id of an answer, or the first bytes of something else."""
+        """Return what follows an answer's correlation id, or the first bytes of anything else."""
         client = b"ticdc-source-doctor"
         request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
         self._socket.sendall(struct.pack(">i", len(request)) + request)
@@ -107,7 +107,7 @@ class Probe(AbstractContextManager["Probe"]):
         return self._exactly(size - 4)
 
     def _exactly(self, count: int) -> bytes:
-        """Return so many bytes, or what there is of a TLS alert, which is shorter."""
+        """Return `count` bytes, or a shorter TLS alert."""
         received = b""
         while len(received) < count:
             part = self._socket.recv(count - len(received))
@@ -123,7 +123,7 @@ def probe(host: str, port: int) -> Probe:
     """Connect by TCP.
 
     Raises:
-        OSError: the name is not resolved (`socket.gaierror`), or nothing answers.
+        OSError: the name cannot be resolved (`socket.gaierror`), or nothing answers.
     """
     return Probe(socket.create_connection((host, port), timeout=_SECONDS))
 
@@ -132,7 +132,7 @@ def speaks_tls(host: str, port: int) -> bool:
     """Whether something at an address answers a TLS handshake, whatever its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent: the question is only whether it is TLS
+    context.verify_mode = ssl.CERT_NONE  # only to find out whether it is TLS: nothing is sent
     try:
         with probe(host, port) as plain, plain.with_tls(context, host):
             return True

@@ -1,4 +1,4 @@
-"""Finds the record batches of a fetch that a read may see, compares their checksums, and cuts records one by one.
+"""Finds the visible record batches of a fetch, verifies their checksums, and cuts records one by one.
 
 Layout and transactions are those of Kafka's protocol guide ("Record Batch", message format v2). No client library is
 needed, except for the formats before v2 (`read_legacy`).
@@ -33,35 +33,35 @@ _2_63 = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """Where a record batch lies in a fetch, and the facts in its header. Times are milliseconds since the epoch."""
+    """A record batch's place in a fetch, and its header. Times are milliseconds since the epoch."""
 
     start: int  # the index of its first byte
     body: int  # of its records' first byte
     end: int  # behind its last byte
     offset: int  # its first one; that of a legacy message is its last
-    next_offset: int  # the one behind it, also if its last records were compacted away
+    next_offset: int  # the one after it, even if its last records were compacted away
     leader_epoch: int = -1  # of the leader that wrote it
     crc: int = 0
     attributes: int = 0  # codec and flags
     first_timestamp: int = -1  # what the records' timestamps are relative to
-    max_timestamp: int = -1  # the broker's own time, if that is what the topic keeps (`LOG_APPEND_TIME`)
+    max_timestamp: int = -1  # the broker's time, if the topic uses that (`LOG_APPEND_TIME`)
     producer_id: int = -1
     records: int = 0  # how many
-    is_legacy: bool = False  # a message of format v0 or v1, of which nothing else is read here
+    is_legacy: bool = False  # a message of format v0 or v1, with no other fields here
 
     @property
     def lowest_offset(self) -> int:
-        """The lowest offset that a record of it may have; a legacy message does not say it."""
+        """The lowest possible offset of its records; a legacy message does not have it."""
         return 0 if self.is_legacy else self.offset
 
     @property
     def highest_offset(self) -> int:
-        """The highest offset that a record of it may have; a producer's legacy message does not say it."""
+        """The highest possible offset of its records; a producer's legacy message does not have it."""
         return (_2_63 if self.is_legacy else min(self.next_offset, _2_63)) - 1
 
 
 class AbortedTransaction(Protocol):
-    """A transaction that was aborted, as the answer to a fetch names it."""
+    """An aborted transaction in the answer to a fetch."""
 
     producer_id: int
     first_offset: int
@@ -76,18 +76,18 @@ class LegacyRecord(NamedTuple):
     value: bytes | None
 
 
-# Reads the records of one message of format v0 or v1, which may be a compressed set of messages, whose checksums the
-# second argument asks to compare. Raises DecodeError if the message is damaged.
+# Reads the records of one message of format v0 or v1, maybe a compressed set of messages; the second argument says
+# whether to verify checksums. Raises DecodeError if the message is damaged.
 ReadLegacy: TypeAlias = Callable[[memoryview, bool], Iterable[LegacyRecord]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one fetch returned for a topic partition.
+    """The answer of one fetch for a topic partition.
 
     Attributes:
-        data: the record batches, one behind the other; the last may be cut off.
-        aborted: the aborted transactions; None to read all records, also those of aborted transactions.
+        data: the record batches, one after the other; the last may be cut off.
+        aborted: the aborted transactions; None to read their records, too.
     """
 
     topic: str
@@ -104,15 +104,15 @@ def record_batches(
 ) -> tuple[list[RecordBatch], str | None]:
     """Find the record batches of a fetch; the last one is left out if it is cut off.
 
-    A batch's checksum does not cover its first offset, so that offset is compared with the request and with the
-    batches around it.
+    A batch's checksum does not cover its first offset, which is therefore compared with the request and the batches
+    around it.
 
     Args:
-        end: the partition's high watermark, None if it is not known.
+        end: the partition's high watermark, None if unknown.
         at_batch: whether a record batch ends at the requested offset, so that none can begin before it.
 
     Returns:
-        the batches, and what is wrong with the first that cannot be one (None if all can).
+        the batches, and what is wrong with the first invalid one (None if all are valid).
     """
     batches, damage = _batches_of(data)
     least = first if at_batch else -1  # where the next batch may begin
@@ -175,7 +175,7 @@ def _batches_of(data: bytes) -> tuple[list[RecordBatch], str | None]:
 
 
 def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the batches without transaction markers and, if `aborted` says which, without aborted records.
+    """Yield the batches without transaction markers and, unless `aborted` is None, without aborted records.
 
     Raises:
         DecodeError: a checksum is wrong, or a transaction marker cannot be read.
@@ -192,8 +192,8 @@ def visible(fetched: Fetched, batches: Iterable[RecordBatch]) -> Iterator[Record
             while aborted and aborted[0].first_offset < batch.next_offset:
                 aborting.add(aborted.popleft().producer_id)
             if is_control:
-                # The cleaner of a compacted topic leaves a batch without records of a marker that nobody needs. Any
-                # marker ends its producer's transaction, so nothing behind it belongs to the one that was aborted.
+                # Compaction leaves an empty batch of a marker that is no longer needed. Any marker ends its producer's
+                # transaction, so nothing after it belongs to the aborted one.
                 if not batch.records or _is_abort_marker(batch, fetched.data[batch.body : batch.end]):
                     aborting.discard(batch.producer_id)
             elif batch.attributes & _TRANSACTIONAL and batch.producer_id in aborting:
@@ -210,7 +210,7 @@ def _is_intact(view: memoryview, batch: RecordBatch) -> bool:
 
 
 def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
-    """Whether a control batch marks an aborted transaction, by the key of its one record."""
+    """Whether a control batch marks an aborted transaction, by the key of its record."""
     try:
         _, at = read_varint(data, 0)  # the length of the record
         _, at = read_varint(data, at + 1)  # its time, behind its attributes
@@ -226,13 +226,13 @@ def _is_abort_marker(batch: RecordBatch, data: bytes) -> bool:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint as it is written, and return it with the index behind it.
+    """Read a raw varint; return it with the index after it.
 
     Its lowest bit is the sign: `number >> 1` is a length that is not negative.
 
     Raises:
         IndexError: it is cut off.
-        DecodeError: it is longer than any number.
+        DecodeError: it has more than 64 bits.
     """
     number = data[at]
     if number < _MORE:
@@ -260,17 +260,16 @@ def cut_records(
     """Cut records out of `data[at:end]` and append them to a chunk.
 
     Args:
-        data: the records, one behind the other; the last may be cut off.
-        previous: the offset of the record before these, even if that one is not in the chunk; -1 for none.
-        max_bytes: how many bytes to take at most, except for the first record of a chunk.
+        data: the records, one after the other; the last may be cut off.
+        previous: the offset of the previous record, even if it is not in the chunk; -1 for none.
+        max_bytes: the most bytes to take, except for the first record of a chunk.
 
     Returns:
-        the index of the next record's first byte, and how many of its bytes are missing at least (0: it does not fit
-        the chunk, or none was left to take).
+        the index of the next record's first byte, and the least number of its missing bytes (0: it does not fit the
+        chunk, or no more records were allowed).
 
     Raises:
-        DecodeError: the parts of a record are not as long as the record, its offset or its time does not fit, or the
-            name of a header, if headers are wanted, is not UTF-8.
+        DecodeError: a record's length, offset or time is wrong, or a wanted header's name is not UTF-8.
     """
     offsets, timestamps, keys, values = chunk.lists()
     limit = min(end, at + max_bytes)
@@ -316,10 +315,10 @@ def cut_records(
 
 
 def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
-    """The offset of the record that begins at `at`; its last bytes may be cut off.
+    """The offset of the record that begins at `at`, and may be cut off.
 
     Raises:
-        DecodeError: even its offset is cut off.
+        DecodeError: its offset is cut off.
     """
     try:
         _, body = read_varint(data, at)
@@ -330,7 +329,7 @@ def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
 
 
 def check_offset(batch: RecordBatch, offset: int, previous: int) -> None:
-    """Raise DecodeError unless an offset is above that of the record before (-1 for none), and one of the batch's."""
+    """Raise DecodeError unless an offset is in the batch, and above the previous record's (-1 for none)."""
     least = max(previous + 1, batch.lowest_offset)
     if not least <= offset <= batch.highest_offset:
         raise _wrong_offset(batch, offset, least)
@@ -361,7 +360,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, at: int) -> tuple[list[tuple[bytes, bytes | None]], int]:
-    """Read headers, and return them with the index behind them."""
+    """Read headers; return them with the index after them."""
     count, at = read_varint(data, at)
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(_length(count)):

@@ -1,4 +1,4 @@
-"""Kafka as a `RecordSource`, and the fetchers that a worker process keeps: connecting costs more than a small batch."""
+"""Kafka as a `RecordSource`, and a worker's pool of fetchers: connecting costs more than a small batch."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class KafkaSource(RecordSource):
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto" and protocol not in self._formats.in_topics:
             raise OptionError(
-                f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path' instead of topics, "
-                "or another protocol"
+                f"protocol={protocol} is only in files of a storage sink: set 'path' instead of topics, or another "
+                "protocol"
             )
 
     def batch_ranges(self) -> list[OffsetRange]:
@@ -96,7 +96,7 @@ _MAX_IDLE = 16
 
 
 class FetcherPool:
-    """Idle fetchers, by the settings they were made with. Thread-safe."""
+    """Idle fetchers, by their settings. Thread-safe."""
 
     def __init__(self) -> None:
         # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
@@ -105,7 +105,7 @@ class FetcherPool:
 
     @contextmanager
     def borrow(self, client: ClientSettings, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
-        """Lend an idle fetcher with these settings, or a new one; it comes back unless the block fails."""
+        """Lend an idle fetcher with these settings, or a new one; it is returned unless the block fails."""
         key = (client, settings)
         with self._lock:
             idle = None if fresh else self._idle.pop(key, None)
@@ -129,6 +129,6 @@ class FetcherPool:
             fetcher.close()
 
 
-# The pool of this process. Spark runs the tasks of many micro-batches in the same Python worker, and keeps nothing else
-# between them; `planning.partitions` keeps versions of tables for the same reason.
+# The pool of this process. Spark runs the tasks of many micro-batches in one Python worker, but keeps nothing between
+# them itself; `planning.partitions` keeps table versions for the same reason.
 FETCHERS = FetcherPool()

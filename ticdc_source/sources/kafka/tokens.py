@@ -1,12 +1,12 @@
 """Tokens for logins: where they come from, and how they are renewed before they expire.
 
-A token comes from a token endpoint (the client credentials grant of RFC 6749, sections 4.4, 5.1 and 5.2, as Kafka's
-`HttpJwtRetriever` requests it, which also says after which answers a retry is in vain), from a file, or from AWS: a
-request to connect that `aws-msk-iam-sasl-signer-python` signs. `botocore` gets the credentials of a profile and of a
-role here: the package takes no region for STS, and no role together with a profile.
+A token comes from a token endpoint, from a file, or from AWS. The endpoint is asked for the client credentials grant
+(RFC 6749, sections 4.4, 5.1 and 5.2) like Kafka's `HttpJwtRetriever` does, with its rules for retries. For AWS,
+`aws-msk-iam-sasl-signer-python` signs a request to connect. The credentials of profiles and roles come from `botocore`:
+the package has no region for STS, and no role together with a profile.
 
-Whoever needs a token when 80 to 85 percent of its lifetime are over starts its renewal. That is early enough: brokers
-want a new login at the end of a session, and clients begin it at 85 percent of that.
+The first use of a token after 80 to 85 percent of its lifetime starts its renewal. That is early enough: clients log in
+again at 85 percent of a session.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 _RENEW_AT, _JITTER = 0.8, 0.05  # Java's sasl.login.refresh.window.factor and .jitter
 _NEW_SECONDS = 1.0
-# How long a client's IO thread waits for a renewal: an answer takes less, and its other requests are held up meanwhile.
+# How long a client's IO thread waits for a renewal, which takes less, and blocks its other requests meanwhile.
 _MOMENT_SECONDS = 1.0
 _NO_TOKEN = "there is no token for the login"  # noqa: S105 (for log lines)
 
@@ -63,14 +63,14 @@ _BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amaz
 
 
 class Token(NamedTuple):
-    """A token, and for how many seconds it is valid from when it was asked for."""
+    """A token, and its lifetime in seconds from the request on."""
 
     value: Secret
     seconds: float
 
 
 class TokenUnavailableError(Exception):
-    """There is no token now; `cause` says whether there may be one a moment later."""
+    """There is no token now; `cause` says whether a retry may help."""
 
     def __init__(self, cause: Cause, /) -> None:
         super().__init__(cause.text)
@@ -91,7 +91,7 @@ _NONE = _Held(Secret(""), -math.inf, -math.inf)
 
 
 class RenewedToken:
-    """A token that is renewed while it is used. Thread-safe. Messages name the source and the advice."""
+    """A token that is renewed while in use. Thread-safe. Errors name the source and the advice."""
 
     def __init__(self, fetch: FetchToken, source: str, advice: str, times: LoginTimes) -> None:
         self._fetch = fetch
@@ -137,13 +137,13 @@ class RenewedToken:
         patience.answered()
 
     def replace(self, refused: str | None, patience: Patience) -> bool:
-        """Get another token after brokers refused one, and return whether there is another one to try.
+        """Get another token after brokers refused one; return whether there is another one to try.
 
-        An old token may have expired early: a machine that sleeps does not count the time. A new one is only dropped,
-        because the next would be refused too.
+        An old token may have expired early, because a sleeping machine does not count the time. A new one is only
+        dropped, as the next would be refused, too.
 
         Args:
-            refused: the text of the token; None if the client has used none since its last refusal.
+            refused: the token's text; None if the client has used none since the last refusal.
 
         Raises:
             OptionError, KafkaUnavailableError: as `wait`.
@@ -158,7 +158,7 @@ class RenewedToken:
         return not is_new
 
     def value(self) -> str:
-        """The token's text. If the next one is due, ask for it, and wait a moment.
+        """The token's text. If the next one is due, request it and wait briefly.
 
         Raises:
             TokenUnavailableError: it has expired, and could not be renewed.
@@ -178,7 +178,7 @@ class RenewedToken:
         return self._asking is not None and self._asking.is_alive()
 
     def _has_asked(self, seconds: float) -> bool:
-        """Wait for the one thread that asks for everybody; return whether it has ended."""
+        """Wait for the one thread that requests tokens; return whether it has ended."""
         with self._lock:
             if self._asking is None or not self._is_asking:
                 asking = threading.Thread(target=self._ask, name="ticdc-login", daemon=True)
@@ -207,12 +207,12 @@ class RenewedToken:
             self._ask_at = asked_at + token.seconds * share
             self._held = _Held(token.value, asked_at, asked_at + token.seconds)
             if self._failure is not None:
-                _log.warning("The login's token is renewed")
+                _log.warning("The login token is renewed")
             self._failure, self._pause_ms = None, float(self._times.retry_backoff_ms)
 
     def _not_renewed(self, failure: Cause | OptionError) -> None:
         if self._failure is None and self._held is not _NONE:
-            _log.warning("The login's token is not renewed, and will be tried again: %s", _text(failure))
+            _log.warning("The login token could not be renewed; it will be tried again: %s", _text(failure))
         self._failure = failure
         self._ask_at = time.monotonic() + self._pause_ms / 1000
         self._pause_ms = min(max(2 * self._pause_ms, 1.0), float(self._times.retry_backoff_max_ms))
@@ -228,7 +228,7 @@ def _text(failure: Cause | OptionError | None) -> str:
 def token_of(login: EndpointLogin | MSKLogin, servers: tuple[str, ...], tls: TLSSettings | None) -> RenewedToken:
     """The token of a login, shared by all clients of a process.
 
-    `tls` is that of the brokers, for an endpoint without its own settings.
+    `tls` has the brokers' settings, for an endpoint without its own.
     """
     if isinstance(login, MSKLogin):
         return RenewedToken(lambda seconds: _sign_token(login, servers, seconds), "AWS", _AWS_ADVICE, login.times)
@@ -245,7 +245,7 @@ if hasattr(os, "register_at_fork"):  # a thread that renews a token stays in the
 
 
 def hide_debug(loggers: Iterable[str]) -> None:
-    """Drop what some loggers say at level DEBUG: it shows secrets."""
+    """Drop DEBUG messages of some loggers: they show secrets."""
     for name in loggers:
         logging.getLogger(name).addFilter(_not_debug)
 
@@ -255,16 +255,16 @@ def _not_debug(record: logging.LogRecord) -> bool:
 
 
 def _shown(endpoint: str) -> str:
-    """An endpoint's URL without what may be secret in it."""
+    """An endpoint's URL without possible secrets."""
     parsed = urlsplit(endpoint)
     return f"{parsed.scheme}://{parsed.netloc}{parsed.path}"
 
 
 def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], seconds: float) -> Token:
-    """Get a token from an endpoint within some seconds, or from the file that the login names instead.
+    """Get a token from the login's endpoint, within some seconds, or from its file.
 
     Raises:
-        AccessRefusedError: the endpoint refuses, or is no token endpoint.
+        AccessRefusedError: the endpoint refuses, or is not a token endpoint.
         TokenUnavailableError: it does not answer now.
     """
     if login.endpoint.startswith("file:"):
@@ -284,7 +284,7 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
     what = answer.status_text + _said(answer.body, login)
     if answer.is_transient:
         raise TokenUnavailableError(Cause(what))
-    msg = f"The token endpoint {name} does not answer as one ({what}). Check {_ADVICE}"
+    msg = f"{name} does not answer as a token endpoint ({what}). Check {_ADVICE}"
     if answer.status in _REFUSALS:
         msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
     raise AccessRefusedError(msg)
@@ -319,25 +319,25 @@ def _token(answer: bytes, name: str) -> Token:
     if not isinstance(value, str) or not value.strip():
         what = "is not JSON" if content is None else "has no access_token"
         raise AccessRefusedError(
-            f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
+            f"The token endpoint {name} answers, but the answer {what}. Check {_ADVICE}: is it the URL of tokens?"
         )
     return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
 
 
 def _lifetime(value: str, expires_in: object) -> float:
-    """The seconds that a token is valid, by the answer and by itself if it is a JWT, without our clock."""
+    """A token's lifetime in seconds, from the answer and, if it is a JWT, from the token; without our clock."""
     lifetimes = [_number(expires_in)]
     try:
         part = value.split(".")[1]
         claims = loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         lifetimes.append(_number(claims["exp"]) - _number(claims["iat"]))
     except (IndexError, KeyError, TypeError, ValueError):
-        pass  # it is opaque, or does not say when it was made
+        pass  # opaque, or without its time of issue
     return min((seconds for seconds in lifetimes if seconds > 0), default=_UNKNOWN_LIFETIME)
 
 
 def _number(value: object) -> float:
-    """A number, which some endpoints write as text; NaN, which no comparison finds, if it is none."""
+    """Parse a number, which some endpoints write as text; NaN, for which comparisons are false, if invalid."""
     try:
         return float(value) if isinstance(value, (int, float, str)) else math.nan
     except (ValueError, OverflowError):
@@ -350,14 +350,14 @@ def _read(login: EndpointLogin) -> Token:
         value = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
-        raise AccessRefusedError(f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}") from None
+        raise AccessRefusedError(f"The token file {path} cannot be read: {reason}. Check {_ENDPOINT}") from None
     if not value:
         raise TokenUnavailableError(Cause("the file is empty"))
     return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
 
 
 def _said(body: bytes, login: EndpointLogin) -> str:
-    """The endpoint's words about an error, without secrets: some echo what they were sent."""
+    """The endpoint's error message without secrets, as some endpoints echo requests."""
     try:
         content = loads(body)
         parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
@@ -373,7 +373,7 @@ def _said(body: bytes, login: EndpointLogin) -> str:
 
 
 def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token:
-    """Sign a token for Amazon MSK; the names of bootstrap servers contain the region."""
+    """Sign a token for Amazon MSK; the region is in the bootstrap servers' names."""
     try:
         import botocore.session  # noqa: PLC0415 (optional packages)
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415
@@ -382,8 +382,8 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415
     except ImportError:
         raise AccessRefusedError(
-            f"A login with AWS's IAM needs the package {_AWS_PACKAGE} where the driver and the executors run (pip "
-            f"install {_AWS_PACKAGE})"
+            f"An AWS IAM login needs the package {_AWS_PACKAGE} on the driver and all executors (pip install "
+            f"{_AWS_PACKAGE})"
         ) from None
     hide_debug(_TALKATIVE)
     try:
@@ -392,8 +392,8 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         region = in_name or session.get_config_variable("region")
         if region is None:
             raise AccessRefusedError(
-                "The names of the brokers do not tell AWS's region: use those that MSK gives for "
-                "kafka.bootstrap.servers, or set AWS_REGION or a profile with a region"
+                "The brokers' names do not tell AWS's region: set kafka.bootstrap.servers to the names that MSK gives, "
+                "or set AWS_REGION or a profile with a region"
             )
         if login.role_arn is None:
             credentials = session.get_credentials()

@@ -1,11 +1,10 @@
 """Plans a stream of topics: where the next micro-batch ends, and which ranges lie between two offsets.
 
-Offsets in a checkpoint may be those of other records by now, and two numbers show it. A topic that is deleted and
-created again has another id; Kafka never reuses one. And a partition's leader has an epoch, which rises with each
-election and which the leader writes into each record batch. If the leader of epoch 5 says "the log ends at 42", no
-record before offset 42 is of a later epoch. If a later leader then says "epoch 5 ends at 40", its log has other records
-at offsets 40 and 41, or none: those that were read there are gone. Only the election of a replica that lacks records,
-an unclean one, does that. Kafka's own consumer detects truncation in the same way.
+Offsets in a checkpoint may mean other records by now, which two numbers show. A recreated topic has another id: Kafka
+never reuses one. And a partition's leader has an epoch, which rises with each election and is in each record batch. If
+the leader of epoch 5 says "the log ends at 42", no record before offset 42 has a later epoch. If a later leader then
+says "epoch 5 ends at 40", its log has other records at offsets 40 and 41, or none: those read there are lost. Only an
+unclean election, of a replica that lacks records, causes that. Kafka's own consumer detects truncation in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from ticdc_source.sources.stream_offsets import (
 
 _log = logging.getLogger(__name__)
 
-# The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
+# The maximum age of the list of topics and partitions. New ones start at their first record, so nothing is missed.
 _LIST_EVERY_S = 10.0
 # A broker may lag behind the others. Listed partitions have no offsets after so many looks.
 _PAUSE_S = 0.5
@@ -51,10 +50,10 @@ class _TopicIds:
     A lagging broker may return a former id, so `TopicPlanner` looks several times before it accepts a change.
 
     Attributes:
-        current: by topic, as of the last look-up, where brokers report them.
-        retired: ids of topics that were deleted.
-        unwritten: by topic, those of topics whose checkpointed offset has no id.
-        target: by topic, those at the fixed end of a stream.
+        current: by topic, as of the last look-up, if brokers report them.
+        retired: ids of deleted topics.
+        unwritten: by topic, ids of topics whose checkpointed offset has none.
+        target: by topic, ids at the fixed end of a stream.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class _TopicIds:
                 self.current[topic] = topic_id
 
     def of_offset(self, written: Mapping[str, str], topics: Collection[str]) -> dict[str, str]:
-        """The ids that belong to an offset: those written in it, else those that this process saw."""
+        """The ids of an offset: those written in it, else those that this process saw."""
         return {**{topic: each for topic, each in self.unwritten.items() if topic in topics}, **written}
 
     def is_explained(self, ids: Mapping[str, str]) -> bool:
@@ -82,7 +81,7 @@ class _TopicIds:
         return all(old in self.retired for old, _ in _changed(ids, self.current).values())
 
     def accept(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Accept the current ids after these; return the topics whose id changed, with the old and the new one."""
+        """Accept the current ids after these; return changed ids by topic, as (old, new)."""
         changed = _changed(ids, self.current)
         replaced = _changed(self._accepted, self.current)  # also of a topic that was away in between
         self.retired.update(old for old, _ in [*changed.values(), *replaced.values()])
@@ -91,14 +90,14 @@ class _TopicIds:
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The topics that have another id now, with both ids."""
+    """The changed ids by topic, as (old, new)."""
     return {topic: (old, now[topic]) for topic, old in sorted(before.items()) if topic in now and now[topic] != old}
 
 
 class _LeaderEpochs:
-    """The epochs of the leaders as of the last look-up (`current`), and where earlier ones end in these leaders' logs.
+    """The leaders' epochs as of the last look-up (`current`), and where earlier ones end in these leaders' logs.
 
-    `ends_of` asks the leader of each partition where the given epoch ends in its log; -1 if it does not know.
+    `ends_of` asks each partition's leader where an epoch ends in its log; -1 if unknown to it.
     """
 
     def __init__(self, ends_of: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> None:
@@ -113,13 +112,13 @@ class _LeaderEpochs:
         self._ends = {key: end for key, end in self._ends.items() if self.current.get(key[0]) == before.get(key[0])}
 
     def truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """The partitions whose logs were truncated, with the first offset that was lost.
+        """The partitions whose logs were truncated, with the first lost offset.
 
         Brokers are asked only about partitions with an election since.
 
         Args:
-            offsets: an offset in each partition that its log had reached.
-            epochs: the epochs of the leaders at that time, as far as they are known.
+            offsets: an offset that each partition's log had reached.
+            epochs: the known epochs of the leaders at that time.
         """
         elected = {tp: epochs[tp] for tp in offsets if tp in epochs and self.current.get(tp, -1) > epochs[tp]}
         to_ask = {tp: epoch for tp, epoch in elected.items() if (tp, epoch) not in self._ends}
@@ -155,7 +154,7 @@ class TopicPlanner:
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def __post_init__(self) -> None:
-        """Ends of epochs come from the same brokers."""
+        """Look up ends of epochs at the same brokers."""
         self._epochs = _LeaderEpochs(self.lookup.ends_of_epochs)
 
     def initial(self) -> OffsetJSON:
@@ -237,7 +236,7 @@ class TopicPlanner:
     def _look(self, checkpointed: Iterable[TopicPartition] = ()) -> Offsets:
         """Return the ends of all topic partitions; look them up, with topic ids, if the last answer is too old.
 
-        Spark asks some 90 times a second while a stream is idle. `checkpointed` are looked for at the first listing.
+        Spark asks about 90 times a second while a stream is idle. `checkpointed` are included in the first listing.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
@@ -253,7 +252,7 @@ class TopicPlanner:
         return self._latest
 
     def _ends_of_listed(self, now: float) -> Offsets:
-        """The ends of the listed partitions. Deleted ones are dropped from the list: the caller judges the loss."""
+        """The ends of the listed partitions, without deleted ones: the caller decides whether that is a loss."""
         for look in range(_LOOKS_UNTIL_WITHOUT_OFFSETS):
             try:
                 return self.lookup.latest(self._partitions) if self._partitions else {}
@@ -278,7 +277,7 @@ class TopicPlanner:
             _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Report and return the topics that now have other ids, with the old and the new id."""
+        """Report and return changed ids by topic, as (old, new)."""
         for _ in range(LOOKS_UNTIL_RECREATED - 1):
             if self._ids.is_explained(ids):
                 break
@@ -300,7 +299,7 @@ class TopicPlanner:
             )
 
     def _truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """Report and return the partitions that lost offsets they had, with the first that they lack."""
+        """Report and return the partitions that lost offsets, with the first lost one."""
         truncated = self._truncated_of_existing(offsets, epochs)
         if truncated:
             texts = (
@@ -316,7 +315,7 @@ class TopicPlanner:
         return truncated
 
     def _truncated_of_existing(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """As `_LeaderEpochs.truncated`; partitions that are deleted meanwhile are dropped from `_latest`."""
+        """As `_LeaderEpochs.truncated`; partitions deleted meanwhile are dropped from `_latest`."""
         for _ in range(_LOOKS_UNTIL_WITHOUT_OFFSETS - 1):
             try:
                 return self._epochs.truncated(offsets, epochs)
@@ -349,7 +348,7 @@ class TopicPlanner:
         return {tp: max(end, begins.get(tp, end)) for tp, end in self._target.items()}
 
     def _with_new_partitions(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Add new partitions, which start at their earliest record; report those whose earliest offset is not 0."""
+        """Add new partitions from their earliest record on; report those whose earliest offset is not 0."""
         new = sorted(set(ends) - set(begins))
         if not new:
             return begins
@@ -360,7 +359,7 @@ class TopicPlanner:
         return {**begins, **{tp: min(earliest[tp], ends[tp]) for tp in new}}
 
     def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:
-        """Report data loss since `begins`; return the ends, looked up again where they seem to have gone back."""
+        """Report data loss since `begins`; return the ends, looked up again if they seem to have gone back."""
         self._report_gone(begins, ends)
         back = sorted(tp for tp in ends if ends[tp] < begins[tp])
         if back:
@@ -373,7 +372,7 @@ class TopicPlanner:
         return ends
 
     def _written(self, ends: Offsets, ids: Mapping[str, str]) -> OffsetJSON:
-        """Ends as checkpoint JSON, with the known ids of their topics and epochs of their leaders."""
+        """Ends as checkpoint JSON, with known topic ids and leader epochs."""
         by_topic = {topic: ids[topic] for topic in sorted(_topics(ends)) if topic in ids}
         epochs = to_json_dict({tp: epoch for tp, epoch in self._epochs.current.items() if tp in ends})
         return {**({IDS: by_topic} if by_topic else {}), **({EPOCHS: epochs} if epochs else {}), **to_json_dict(ends)}
@@ -392,10 +391,10 @@ class TopicPlanner:
 
 
 def _refuse_snapshot(offset: OffsetJSON) -> None:
-    """Refuse an offset of a stream that began with a snapshot: rows may be missing, and its TSO counts for ever."""
+    """Refuse an offset of a stream that began with a snapshot: rows may be missing, and its TSO still matters."""
     if SNAPSHOT in offset:
         raise CheckpointError(
-            "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
+            "The checkpoint is of a stream with snapshot=initial: keep the option, even after all rows are read"
         )
 
 

@@ -1,9 +1,9 @@
 """Which files of a storage sink TiCDC has finished.
 
-TiCDC writes a data file, then its name into the index file of the directory, then the checkpoint-ts
-(pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go), and all rows of one version of a table before rows of the
-next. So a look reads the checkpoint-ts first, then index files from new versions to old ones: if it finds a row, it
-also finds all earlier rows of its table, and it finds all rows up to the checkpoint-ts.
+TiCDC writes a data file, then its name into the directory's index file, then the checkpoint-ts (pingcap/ticdc
+downstreamadapter/sink/cloudstorage/writer.go), and all rows of a table version before those of the next. So a look
+reads the checkpoint-ts first, then index files from new versions to old ones: with a row, it finds all earlier rows of
+its table, and it finds all rows up to the checkpoint-ts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ticdc_source.sources.storage.paths import (
 )
 from ticdc_source.sources.stream_offsets import Offsets
 
-# Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
+# The file `metadata`; its one record has the checkpoint-ts as its offset.
 CHECKPOINT = TopicPartition("metadata", 0)
 _MOST_MISSING = 100_000  # files of a directory; each is looked for
 _NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # at the end of the file name in an index file
@@ -41,10 +41,10 @@ class Look:
 
     Attributes:
         starts: the offset of the first existing file of each topic partition: its number less 1; 0 for a schema file.
-            The topic of a data directory is the pattern of the names of its files.
-        ends: the number of the last whole file of each topic partition; 1 for a schema file.
-        unindexed: the pattern of one directory with data files of which no index file names one.
-        other: the path of one file that TiCDC does not write.
+            The topic of a data directory is the name pattern of its files.
+        ends: the number of each topic partition's last complete file; 1 for a schema file.
+        unindexed: the pattern of a directory with data files but no index file that names one.
+        other: the path of a file that TiCDC does not write.
         sizes: the size in bytes of each existing data file, by pattern and number.
     """
 
@@ -73,7 +73,7 @@ class Changefeed:
         """List what the changefeed has written.
 
         Raises:
-            OptionError: the folder has the folders of changefeeds in it.
+            OptionError: the folder contains folders of changefeeds.
             StorageUnavailableError: the folder cannot be read.
             DecodeError: `metadata` or an index file is broken.
         """
@@ -92,8 +92,8 @@ class Changefeed:
                 schemas.append(TopicPartition(file.path, 0))
             elif file.path.endswith(f"/{CHECKPOINT.topic}"):
                 raise OptionError(
-                    f"'path' {self} has the file {file.path}: the folder of a changefeed is in it. Give the folder of "
-                    "one changefeed"
+                    f"'path' {self} has the file {file.path}, so changefeeds' folders are inside it: give the folder "
+                    "of one changefeed"
                 )
             elif file.path != CHECKPOINT.topic:
                 other = file.path
@@ -110,7 +110,7 @@ class Changefeed:
         return self._last_look
 
     def last_look(self) -> Look:
-        """The last look, or a first one, as after a restart of a stream."""
+        """The last look, or a first one, as after a stream's restart."""
         return self._last_look or self.look()
 
     def schema_files(self, place: DataDirectory, version: int) -> list[str]:
@@ -125,13 +125,13 @@ class Changefeed:
         """The starts, ends and `unindexed` of a look at data directories."""
         starts, ends, unindexed = Offsets(), Offsets(), None
         owners_with_new: set[str] = set()  # owners of a directory that gets an end for the first time
-        for pattern in sorted(sizes, key=order_of, reverse=True):  # new versions first, as this module says at its top
+        for pattern in sorted(sizes, key=order_of, reverse=True):  # new versions first, see the top of this module
             directory = directory_of(pattern)
             assert directory is not None  # noqa: S101 (for mypy: `parse_path` has asked)
             numbers, known_end = sizes[pattern], self._last_ends.get(pattern, 0)
             end = known_end
-            # An index file is read only if it can have changed. A newer directory of the owner means that TiCDC has
-            # finished this one, perhaps with a file that is newer than the listing.
+            # An index file is read only if it may have changed. A newer directory of the owner means that TiCDC has
+            # finished this one, perhaps with a file newer than the listing.
             if max(numbers) > known_end or directory.owner in owners_with_new:
                 end = self._last_ends[pattern] = self._last_whole(pattern, indexes) or known_end
             if not end:
@@ -140,7 +140,7 @@ class Changefeed:
             if not known_end:
                 owners_with_new.add(directory.owner)
             tp = TopicPartition(pattern, 0)
-            # If only unfinished files are left, the first file is behind the end: there is nothing to read.
+            # If only unfinished files are left, the first file is after the end, and there is nothing to read.
             starts[tp], ends[tp] = min(min(numbers) - 1, end), end
             if end - starts[tp] > len(numbers) + _MOST_MISSING:
                 index = indexes.get(index_of(pattern))
@@ -153,7 +153,7 @@ class Changefeed:
     def _emptied_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> Iterator[tuple[str, int]]:
-        """Yield the pattern and the last number of each directory with an index file and no data files any more."""
+        """Yield the pattern and last number of each directory with an index file but no data files any more."""
         with_files = {index_of(pattern) for pattern in sizes}
         for index, path in indexes.items():
             if index in with_files:
@@ -166,7 +166,7 @@ class Changefeed:
                 yield named.pattern, named.number
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
-        """The number of the last file that is written whole; 0 if there is none yet."""
+        """The number of the last complete file; 0 if there is none yet."""
         path = indexes.get(index_of(pattern))
         text = None if path is None else self._folder.text(path)
         if not text:
@@ -180,12 +180,12 @@ class Changefeed:
 
     def _far_off(self, path: str | None, number: int) -> str:
         return (
-            f"'path' {self}: the index file {path} names file number {number}, far beyond the files that are there. "
+            f"'path' {self}: the index file {path} names file number {number}, far beyond the existing files. "
             "TiCDC numbers the files of a directory from 1 without gaps: the index file is damaged"
         )
 
     def look_of_batch(self, advice: str = "") -> Look:
-        """Look for a batch, which cannot wait for files; an empty folder is an OptionError that ends with `advice`."""
+        """Look for a batch, which cannot wait for files: an empty folder is an OptionError that ends with `advice`."""
         look = self.look()
         if look.is_empty:
             raise OptionError(self.why_empty(look) + advice)
@@ -195,8 +195,8 @@ class Changefeed:
         others = f"It has other files, such as {look.other}. " if look.other else ""
         return (
             f"'path' {self} has no file of a changefeed. {others}Give the folder that the changefeed's sink-uri names: "
-            f"it has the file {CHECKPOINT.topic} and a folder for each database. If it is right, TiCDC has written "
-            "nothing yet"
+            f"it has the file {CHECKPOINT.topic} and a folder for each database. If it is that folder, TiCDC has "
+            "written nothing yet"
         )
 
     def warn_of_gaps(self, look: Look) -> None:
@@ -219,7 +219,7 @@ class Changefeed:
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:
-    """The checkpoint-ts of the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
+    """The checkpoint-ts in the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
 
     Raises:
         DecodeError: the file has no valid checkpoint-ts.

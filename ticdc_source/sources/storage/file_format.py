@@ -1,7 +1,7 @@
-"""How a storage sink writes the messages of a wire format to files: rows behind one another, each with a terminator.
+"""How a storage sink writes a wire format's messages to files: row after row, each with a terminator.
 
 DDL is in schema files, and the watermark is the checkpoint-ts in `metadata`. A wire format turns both into messages:
-into TiCDC's Kafka messages if it has them, else into the JSON of the file.
+into TiCDC's Kafka messages if it has them, else into the file's JSON.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class FileCutter(Protocol):
 
     @property
     def key(self) -> bytes | None:
-        """The key of the messages that were cut last."""
+        """The key of the last messages."""
 
     def cut(self, block: bytes) -> list[bytes]:
-        """Return the messages that the next bytes of the file complete."""
+        """Return the messages completed by the file's next bytes."""
 
     def rest(self) -> list[bytes]:
         """Return what is left at the end of the file."""
@@ -61,10 +61,9 @@ class FileFormat:
     """How a storage sink writes a wire format.
 
     Attributes:
-        extension: the end of the names of its files, with the dot.
-        cutter: makes what cuts one file, given the version of its table and the settings.
-        of_schema: the message for the bytes of a schema file; None if it says nothing. Raises ValueError if the file is
-            none.
+        extension: the extension of its files, with the dot.
+        cutter: makes the cutter of a file, given its table version and the settings.
+        of_schema: the message for a schema file's bytes; None if it says nothing. Raises ValueError for other files.
         of_checkpoint: the message for a checkpoint-ts.
     """
 

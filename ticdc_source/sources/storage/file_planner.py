@@ -33,12 +33,12 @@ _PAUSE_FACTOR = 2.0  # the pause after a look, in multiples of how long the look
 class FilePlanner:
     """The `StreamPlanner` of files.
 
-    Files are read in the order of their table versions, across all tables, as TiCDC writes them. A checkpoint-ts is
-    read after all files that the same look found. `report_loss` raises unless `failOnDataLoss` is off.
+    Files are read by table version, across all tables, as TiCDC writes them; a checkpoint-ts after all files of the
+    same look. `report_loss` raises unless `failOnDataLoss` is off.
 
     Attributes:
-        begins_at_end: whether a new stream skips the files that exist.
-        waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
+        begins_at_end: whether a new stream skips existing files.
+        waits_for_data_file: whether to plan nothing before the first data file, whose name tells the protocol.
     """
 
     changefeed: Changefeed
@@ -54,7 +54,7 @@ class FilePlanner:
     _last_ends: Offsets = field(default_factory=dict)  # from all looks: also of directories that are gone since
     _stops_at_target: bool = False
     _target: Look | None = None
-    _unread: Look | None = None  # the look that a limit cut short: its other files come next
+    _unread: Look | None = None  # a look cut short by a limit: its other files come next
     _looks_without: dict[TopicPartition, int] = field(default_factory=dict)  # by directory: how many in a row lacked it
     _last_checked: Look | None = None
     _minimum: MinimumWait = field(default_factory=MinimumWait)
@@ -102,7 +102,7 @@ class FilePlanner:
         return end_offset(start, to_json_dict(ends))
 
     def _look_to_read(self, started: Mapping[TopicPartition, int]) -> Look:
-        """The look to read from. All files of one come before those of the next: else a busy table starves others."""
+        """The look to read from. All its files come before those of the next look, so that no table starves."""
         if self._stops_at_target:
             self._target = self._target or self._current_look()
             return self._target
@@ -122,10 +122,10 @@ class FilePlanner:
         return wanted_of(ranges, self.tables)
 
     def behind(self, offset_range: OffsetRange) -> None:
-        """None: nothing tells how many rows a file has."""
+        """None, because the number of rows in files is unknown."""
 
     def _checked(self, begins: Offsets, look: Look) -> Offsets:
-        """Return where to begin in each directory; report files that are gone and were not read."""
+        """Return where to begin in each directory; report unread files that are gone."""
         is_new_look, self._last_checked = look is not self._last_checked, look
         kept: Offsets = {}
         for place, begin in begins.items():
@@ -135,7 +135,7 @@ class FilePlanner:
                 self._looks_without.pop(place, None)
                 kept[place] = begin  # compared with the look below
             elif self._last_ends.get(place) != begin and not _has_later(place, begins):
-                # Else all of its files were read: up to its last known end, or a later directory was begun.
+                # Otherwise all its files were read: up to its last known end, or a later directory was begun.
                 self.report_loss(
                     f"The files {place.topic} (%d is the number) are gone. The stream had read {begin} of them, and "
                     f"cannot tell whether there were more. {_WHO_REMOVED}"
@@ -161,8 +161,8 @@ class FilePlanner:
     def _may_drop(self, place: TopicPartition, begins: Mapping[TopicPartition, int], *, is_new_look: bool) -> bool:
         """Whether to forget the offset of a missing directory whose files were all read.
 
-        A storage may hide a folder for a moment, so several looks in a row must miss it. And TiCDC must write no more
-        files to it: it has a date, or a later directory was begun.
+        Storages may hide a folder briefly, so several looks in a row must miss it. And TiCDC must be done with it: it
+        has a date, or a later directory was begun.
         """
         self._looks_without[place] = self._looks_without.get(place, 0) + is_new_look
         own = directory_of(place.topic)
@@ -170,7 +170,7 @@ class FilePlanner:
         return is_over and self._looks_without[place] >= _LOOKS_UNTIL_GONE
 
     def _current_look(self) -> Look:
-        """The existing files. The answer is reused until the pause after it is over."""
+        """The existing files; the answer is reused until the pause after it is over."""
         began = self.clock()
         if self._last_look is None or began >= self._next_look_at:
             self._last_look = self.changefeed.look()
@@ -218,7 +218,7 @@ _MOST_SAMPLED = 30  # at most so many directories of a table are sampled, the ne
 
 
 def ranges_of(look: Look, tables: TableFilter) -> list[OffsetRange]:
-    """What a batch reads: the finished files of wanted tables, and the checkpoint-ts."""
+    """The ranges of a batch: finished files of wanted tables, and the checkpoint-ts."""
     ranges = [OffsetRange(*place, look.starts[place], end) for place, end in look.ends.items()]
     if look.checkpoint is not None:
         ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
@@ -226,7 +226,7 @@ def ranges_of(look: Look, tables: TableFilter) -> list[OffsetRange]:
 
 
 def tables_of(look: Look) -> set[TableName]:
-    """The tables that have or had data files, as far as paths tell."""
+    """The tables with data files, past or present, as far as paths tell."""
     directories = (directory_of(pattern) for pattern in {*look.sizes, *(place.topic for place in look.ends)})
     return {TableName(*each.table) for each in directories if each is not None and each.table is not None}
 
@@ -243,7 +243,7 @@ def _may_be_wanted(topic: str, wanted: TableFilter) -> bool:
 
 
 def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The ranges to sample: all schema files, and the first and last file of a table's newest directories."""
+    """The ranges to sample: all schema files, and the first and last file of each table's newest directories."""
     by_owner: dict[str, list[OffsetRange]] = {}
     chosen = []
     for each in ranges:
@@ -265,7 +265,7 @@ def packed_files(
 ) -> list[list[OffsetRange]]:
     """The files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
 
-    `min_partitions` lowers the 32 MiB, which is also the assumed size of a data file of unknown size. Schema files and
+    `min_partitions` lowers the 32 MiB, which is also the assumed size of a data file if unknown. Schema files and
     `metadata` count as 0.
     """
     files = [

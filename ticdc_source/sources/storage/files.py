@@ -1,4 +1,4 @@
-"""Files that fsspec can reach, and their locations without what may be secret in a URL."""
+"""Files in fsspec's storages, and locations without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = 4 << 20  # bytes of a file to read at a time
 
 
 class File(NamedTuple):
-    """A file: its path, relative to the folder, and its size in bytes."""
+    """A file: its path relative to the folder, and its size in bytes."""
 
     path: str
     size: int
@@ -72,7 +72,7 @@ class Folder:
                     yield File(entry["name"][len(root) + 1 :], entry.get("size") or 0)
 
     def text(self, path: str) -> bytes | None:
-        """A small file; None if there is none.
+        """The content of a small file; None if it does not exist.
 
         Raises:
             StorageUnavailableError: it cannot be read.
@@ -86,10 +86,10 @@ class Folder:
             return None
 
     def blocks(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a file, so many at a time.
+        """Yield the bytes of a file in blocks.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
             StorageUnavailableError: it cannot be read.
         """
         with self._our_errors(path):
@@ -131,7 +131,7 @@ class Folder:
 
 
 def redacted(location: str) -> str:
-    """A path or URL (or a chain of fsspec's) without what may be secret: user, password and query."""
+    """A path or URL (or fsspec's chain of them) without possible secrets: user, password and query."""
     return "::".join(map(_part_redacted, location.split("::")))
 
 
@@ -149,7 +149,7 @@ def _part_redacted(part: str) -> str:
 
 
 def why_unreadable(error: Exception) -> str:
-    """An error's type, and the system's words; its own text may show secrets."""
+    """An error's type and the system's words, as its own text may show secrets."""
     if isinstance(error, ImportError):  # it names the library that is missing
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else ""
@@ -171,4 +171,4 @@ def check_regular(protocol: str | Sequence[str], path: str) -> None:
     except OSError:  # to open it says why
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")

@@ -31,12 +31,12 @@ WIDTH = 6  # the digits of a number, unless file-index-width is larger
 
 
 class DataDirectory(NamedTuple):
-    """Which rows a data directory has.
+    """The rows of a data directory.
 
     Attributes:
-        owner: the path of the table, and the partition if it has directories of its own.
+        owner: the path of the table, and of the partition if partitions have directories.
         table: the database and the table; None if the path does not tell, as with `use-table-id-as-path`.
-        date: the day or month of the rows; empty if directories have no date.
+        date: the day or month of the rows; "" without one.
     """
 
     owner: str
@@ -46,21 +46,21 @@ class DataDirectory(NamedTuple):
 
 
 class DataFile(NamedTuple):
-    """A file with rows: the pattern of its path, with `%d` for its number, and the number."""
+    """A file with rows: the pattern of its path, with `%d` for the number, and the number."""
 
     pattern: str
     number: int
 
 
 class IndexFile(NamedTuple):
-    """An index file: its directory, and the beginning of the names that it counts: `CDC` or `CDC_<dispatcher>_`."""
+    """An index file: its directory, and the prefix of the names that it counts: `CDC` or `CDC_<dispatcher>_`."""
 
     directory: str
     stem: str
 
 
 def parse_path(path: str) -> DataFile | IndexFile | None:
-    """What a path relative to the changefeed's folder is; None for any other file."""
+    """Parse a path relative to the changefeed's folder; None for other files."""
     if match := _DATA.fullmatch(path):
         number = match["number"]
         pattern = f"{match['directory']}/{match['stem']}%d{match['extension']}"
@@ -86,22 +86,23 @@ def data_file_name(pattern: str, number: int, width: int = WIDTH) -> str:
 
 
 def index_of(pattern: str) -> IndexFile:
-    """The index file that names the last whole file of a pattern."""
+    """The index file that names the last complete file of a pattern."""
     directory, _, name = pattern.rpartition("/")
     return IndexFile(directory, name.rpartition("%d")[0])
 
 
 def directory_of(pattern: str) -> DataDirectory | None:
-    """What the path of a data directory says; None if it is none."""
+    """Parse the path of a data directory; None if it is not one."""
     match = _PATTERN.fullmatch(pattern)
     parts = [] if match is None else match["directory"].split("/")
-    # The last part that looks like a version and has a partition and a date behind it at most: so may a table's name.
+    # Several parts may look like a version, even a table's name. It is the last one followed by at most a partition and
+    # a date.
     versions = [at for at, part in enumerate(parts) if at and part.isdecimal() and len(part) >= _LEAST_DIGITS]
     at = versions[-1] if versions else None
     if at is None or len(parts) - at > _MOST_BEHIND + 1:
         return None
-    # A table name may have slashes. Go's path.Join resolves `..` in a name, so a path may have one part for database
-    # and table; then the table is not known.
+    # A table name may have slashes. Go's path.Join resolves `..` in names, so database and table may be one part; then
+    # the table is unknown.
     table = (parts[0], "/".join(parts[1:at])) if at > 1 else None
     rest = parts[at + 1 :]
     date = rest.pop() if rest and _DATE.fullmatch(rest[-1]) else ""
@@ -109,7 +110,7 @@ def directory_of(pattern: str) -> DataDirectory | None:
 
 
 def order_of(topic: str) -> tuple[int, int, str, str]:
-    """The place of files in the order in which TiCDC writes them: a schema file before its rows.
+    """The sort key of files in TiCDC's order of writing: a schema file before its rows.
 
     Args:
         topic: the path of a schema file, or the pattern of data files; `metadata` is the last.

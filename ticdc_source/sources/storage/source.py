@@ -1,11 +1,11 @@
 """The files of a storage sink as a `RecordSource`.
 
-The offset of a data directory is the number of the last file that was read. The one record of the file `metadata` is a
-watermark, with the checkpoint-ts as its offset, so the offset after it is checkpoint-ts + 1. A schema file is one
-record, at offset 0. Everything else is as for topics: offset ranges, the JSON of a checkpoint, input partitions.
+The offset of a data directory is the number of the last file read. The record of the file `metadata` is a watermark,
+with the checkpoint-ts as its offset, so the next offset is checkpoint-ts + 1. A schema file is one record, at offset 0.
+All else is as for topics: offset ranges, a checkpoint's JSON, input partitions.
 
-The topic of a row is the path of its file, the partition the number of the file, and the offset the number of the row
-in the file, from 0.
+A row's topic is the path of its file, its partition the file's number, and its offset the number of the row in the
+file, from 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
-_SMALLEST_BLOCK = 1 << 20  # a message that is longer than a block is looked through again with each block
+_SMALLEST_BLOCK = 1 << 20  # a message longer than a block is scanned again with each block
 _FILE_LOSS = (
     "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
     "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
@@ -62,10 +62,10 @@ class FileSource(RecordSource):
         return f"'path' {self._changefeed}"
 
     def check_protocol(self, protocol: str) -> None:
-        """Do nothing: `protocol` compares it with the files."""
+        """Do nothing: `protocol` checks it against the files."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
-        """The protocol, as existing data files, or those that a stream has read, tell by their extensions.
+        """The protocol, by the extensions of existing data files, or of those that a stream has read.
 
         Raises:
             OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an
@@ -81,7 +81,7 @@ class FileSource(RecordSource):
         extensions = sorted({extension_of(pattern) for pattern in {*self._changefeed.last_look().sizes, *read}})
         unknown = [extension for extension in extensions if extension not in formats]
         if unknown:
-            msg = f"'path' has data files with the extension {unknown[0]}, and a storage sink writes "
+            msg = f"'path' has data files with the extension {unknown[0]}, but a storage sink writes "
             raise OptionError(msg + ", ".join(formats))
         names = [formats[extension] for extension in extensions]
         if not names:
@@ -89,7 +89,7 @@ class FileSource(RecordSource):
         if len(names) > 1:
             raise OptionError(f"'path' has files of {' and '.join(names)}: give the folder of one changefeed")
         if given not in {"auto", names[0]}:
-            raise OptionError(f"'path' has files of {names[0]}, and protocol is {given}: leave 'protocol' out")
+            raise OptionError(f"'path' has files of {names[0]}, but protocol is {given}: leave 'protocol' out")
         return names[0]
 
     def batch_ranges(self) -> list[OffsetRange]:
@@ -108,7 +108,7 @@ class FileSource(RecordSource):
             tables = tables_of(look)
             if tables and not any(map(self._tables.matches, tables)):
                 raise OptionError(self._tables.without_row(tables, f"the files of {self.described(())}"))
-            reason = f"{self.described(())} has no file with rows, or no more"
+            reason = f"{self.described(())} has no file with rows, or none left"
             if look.unindexed is not None:
                 reason = changefeed.why_unindexed(look)
             raise SchemaError(
@@ -130,7 +130,7 @@ class FileSource(RecordSource):
         return [OffsetRange(path, 0, 0, 1) for path in paths]
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """0 for each schema file: a read scans them for earlier DDL."""
+        """0 for each schema file, which reads scan for earlier DDL."""
         return {place: 0 for place in topic_partitions if is_schema_file(place.topic)}
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
@@ -186,7 +186,7 @@ class FileSource(RecordSource):
 
 
 class FileFetcher(Fetcher):
-    """The `Fetcher` for files. DDL and watermarks become messages of the protocol, if it is known."""
+    """The `Fetcher` for files. DDL and watermarks become messages of the protocol, if known."""
 
     def __init__(
         self,
@@ -228,8 +228,8 @@ class FileFetcher(Fetcher):
             return
         try:
             message = self._own_format.of_schema(data)
-        except ValueError as error:  # the decoder does not know it either: it makes a bad record
-            _log.warning("%s is no schema file: %s", path, error)
+        except ValueError as error:  # the decoder makes a bad record of it
+            _log.warning("%s is not a schema file: %s", path, error)
             message = data
         if message:
             yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])

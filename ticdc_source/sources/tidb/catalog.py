@@ -30,7 +30,7 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
     """The tables that the option `tables` selects, sorted; no views, and nothing of TiDB's own.
 
     Raises:
-        OptionError: it selects none, or names one that does not exist, or is a view.
+        OptionError: it selects none, or names a missing table or a view.
     """
     found = base_tables(session, selected, tso)
     for name in _exact_names(selected):
@@ -42,7 +42,7 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
 
 
 def base_tables(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
-    """As `tables_at`, but it is no error if there are none."""
+    """As `tables_at`, but without an error if there are none."""
     session.as_of(tso)
     where = f"LOWER(table_schema) NOT IN ({', '.join(map(text_literal, _SYSTEM_SCHEMAS))})"
     exact = _exact_names(selected)
@@ -84,11 +84,11 @@ def described(session: Session, name: TableName, tso: int) -> Definition:
 
     Raises:
         OptionError: it did not exist.
-        UnsupportedTypeError: a column has an unknown type.
+        UnsupportedTypeError: a column's type is unknown.
     """
     session.as_of(tso, name)
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
-    # Columns are asked for last: if the privilege goes in between, there are none, and not columns without their key.
+    # Columns are read last: if the privilege is revoked in between, there are none, rather than columns without a key.
     indexes = _asked(session, _INDEX, "information_schema.tidb_indexes", f"{where} ORDER BY index_id, seq_in_index")
     columns = _asked(session, _COLUMN, "information_schema.columns", f"{where} ORDER BY ordinal_position")
     if not columns:
@@ -103,7 +103,7 @@ def described(session: Session, name: TableName, tso: int) -> Definition:
 
 
 def rows_about(session: Session, name: TableName) -> int:
-    """The number of rows by TiDB's current statistics; 0 without any."""
+    """The number of rows by TiDB's current statistics; 0 without statistics."""
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
     rows = _asked(session, ("table_rows",), "information_schema.tables", where)
     return int(rows[0]["table_rows"] or 0) if rows else 0

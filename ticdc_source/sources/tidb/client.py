@@ -1,8 +1,8 @@
 """Sessions of TiDB: PyMySQL logs in and asks questions; the rows of a table come as packets, past its cursors.
 
-PyMySQL makes Python objects of each value, which costs ten times what reading a row costs here. So its private names
-are used, in this module alone; `_SUPPORTED` is the range of releases that have them, and a test looks for each name.
-Errors say what to do, and hold no password.
+PyMySQL makes Python objects of each value, which costs ten times as much as reading a row here. So this module, and no
+other, uses its private names; `_SUPPORTED` is the range of releases with them, and a test checks each name. Errors have
+no password.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _BUFFER = 1 << 20  # bytes that may have arrived and wait to be read
 _RETRIES = 3  # after a lost connection, without a row in between
 _PAUSE_S = 1.0
 _ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
-# Results are MySQL's text in UTF-8, TIMESTAMP in UTC; rows may be read for as long as it takes. What follows may be set
-# otherwise for the whole server: an answer would lack rows, also those of columns, or the time of now lie in the past.
+# Results are MySQL's text in UTF-8, TIMESTAMP in UTC; a read may take any time. The last two may be set otherwise for
+# the whole server: answers, even about columns, would lack rows, or the current time would be in the past.
 _SETTINGS = (
     "SET time_zone = '+00:00', sql_mode = '', character_set_results = 'utf8mb4', max_execution_time = 0, "
     f"sql_select_limit = {_ALL}, tidb_low_resolution_tso = 0"
 )
-# Else all reads may be of another moment, whatever `tidb_snapshot` is. TiDB has it from 6.4 on.
+# Otherwise all reads may be as of another TSO, whatever `tidb_snapshot` is. TiDB has it from 6.4 on.
 _OWN_MOMENT = "SET tidb_enable_external_ts_read = 0"
 
 # MySQL's numbers of errors, and TiDB's own from 8000 on.
@@ -69,16 +69,16 @@ _FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
 
 
 class Session(AbstractContextManager["Session"]):
-    """A session, which connects when it is asked: of the present, or of the past with `as_of`. A context manager.
+    """A session of the present, or of the past with `as_of`, which connects at the first query.
 
-    If the connection is lost, it connects again and repeats the question, which must change nothing, some times.
+    After a lost connection it connects again and repeats the query, which must change nothing, some times.
 
     Args:
-        options: say where TiDB is, and who reads it.
-        answer_s: for how long the next bytes of an answer may take: TiDB may have to read a whole table before.
+        options: the server and the user.
+        answer_s: the longest wait for the next bytes of an answer: TiDB may have to read a whole table first.
 
     Raises:
-        OptionError: the options do not say where TiDB is, or who reads it.
+        OptionError: the options lack the server or the user.
     """
 
     def __init__(self, options: Options, *, answer_s: int = _ANSWER_S) -> None:
@@ -101,32 +101,30 @@ class Session(AbstractContextManager["Session"]):
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def close(self) -> None:
-        """Close the connection, even in the middle of a result; the next question opens another."""
+        """Close the connection, even in the middle of a result; the next query opens another."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
 
     def as_of(self, tso: int | None, table: TableName | None = None) -> None:
-        """Read this moment from now on (None: the present), and of it this table, which errors name.
-
-        Here, or at the next question without a connection:
+        """Read as of this TSO from now on (None: the present); errors name the table.
 
         Raises:
-            OptionError: it lies in TiDB's future.
-            DataLossError: TiDB's garbage collection may have removed row versions of that moment.
+            OptionError: (here, or at the next connection) the TSO is in TiDB's future.
+            DataLossError: TiDB's garbage collection may have removed row versions of it.
         """
         self._table = table
         if self._at != tso:
-            self._at = tso  # errors name it, and each new connection goes there
+            self._at = tso  # errors name it, and each new connection uses it
             if self._connection is not None:
                 try:
                     self.rows(self._moment_sql)
                 except TiCDCSourceError:
-                    self.close()  # it is still at another moment
+                    self.close()  # it still has another TSO
                     raise
 
     def now(self) -> int:
-        """TiDB's TSO of this moment: everything that was committed before can be read as of it."""
+        """TiDB's current TSO: all earlier commits can be read as of it."""
 
         def asked() -> int:
             self._asked("BEGIN")
@@ -137,7 +135,7 @@ class Session(AbstractContextManager["Session"]):
         return self._retried(asked)
 
     def collected_after_s(self) -> float | None:
-        """How many seconds of the past TiDB keeps (`tidb_gc_life_time`); None if unlimited or unknown."""
+        """The seconds of history that TiDB keeps (`tidb_gc_life_time`); None if unlimited or unknown."""
         try:
             ((text, is_on),) = self.rows("SELECT @@global.tidb_gc_life_time, @@global.tidb_gc_enable")
         except TiCDCSourceError:  # hidden from this user
@@ -158,11 +156,11 @@ class Session(AbstractContextManager["Session"]):
     def blocks(self, sql: str, size: int, most: int, *, skip: int = 0, uses_native: bool = True) -> Iterator[Binaries]:
         """Yield the row packets of an answer after the first `skip`, in blocks, as they arrive; see `row_blocks`.
 
-        If the connection is lost, it goes on after the rows that were yielded. So the statement must say their order.
+        After a lost connection it goes on after the yielded rows, so the statement must order them.
 
         Raises:
-            TiDBUnavailableError: the connection is lost, or silent for too long, even after some retries.
-            TiCDCSourceError: TiDB reports another error, perhaps in the middle of the answer.
+            TiDBUnavailableError: the connection is lost, or silent for too long, even after retries.
+            TiCDCSourceError: TiDB reports another error, maybe in the middle of the answer.
         """
         retries, position = 0, skip
         while True:
@@ -186,7 +184,7 @@ class Session(AbstractContextManager["Session"]):
                 retries = self._lost_again(error, retries)
 
     def _lost_again(self, error: TiDBUnavailableError, retries: int) -> int:
-        """Wait for the next try and return its number; raise the error if there were enough."""
+        """Wait for the next try and return its number; raise the error after the last one."""
         self.close()
         if retries == _RETRIES:
             raise error
@@ -217,7 +215,7 @@ class Session(AbstractContextManager["Session"]):
         except (OSError, IndexError) as error:  # PyMySQL's at a packet without bytes
             raise self._lost(str(error)) from None
         finally:
-            if not is_whole:  # what is left of the answer would be taken for that to the next question
+            if not is_whole:  # the rest of the answer would be taken for the next query's
                 self.close()
 
     def _connected(self) -> Any:  # noqa: ANN401 (PyMySQL's, with its private names)
@@ -292,7 +290,7 @@ class Session(AbstractContextManager["Session"]):
         moment = "" if self._table is None else f" of {self._table}"
         moment += "" if self._at is None else f" as of TSO {self._at} ({utc(self._at)})"
         if code == _NO_TLS or (code == _UNREACHABLE and "SSL" in text):
-            return AccessRefusedError(f"TLS with TiDB {address} fails ('tidb.ssl.mode', 'tidb.ssl.ca'): {text}")
+            return AccessRefusedError(f"TLS with TiDB {address} fails: {text}. Check 'tidb.ssl.mode' and 'tidb.ssl.ca'")
         if code == _UNREACHABLE:
             return TiDBUnavailableError(f"No TiDB answers at 'tidb.url' {address}: {text}")
         if code in _LOST or code == 0:
@@ -306,10 +304,10 @@ class Session(AbstractContextManager["Session"]):
                 f"'{user}'): {text}"
             )
         if _FUTURE.search(text):
-            return OptionError(f"Option 'snapshot.at': that moment lies in TiDB's future{moment}: {text}")
+            return OptionError(f"Option 'snapshot.at' lies in TiDB's future (rows{moment}): {text}")
         if _COLLECTED.search(text):
             return DataLossError(
-                f"TiDB {address} no longer keeps the past{moment}: {text}. Let it keep row versions for longer than a "
+                f"TiDB {address} no longer has the rows{moment}: {text}. Let it keep row versions for longer than a "
                 "read takes (SET GLOBAL tidb_gc_life_time = '24h'), and read a later moment"
             )
         return TiCDCSourceError(f"TiDB {address} cannot be read{moment}: {text} (error {code})")
@@ -333,7 +331,7 @@ def _tls_context(options: Options, mode: str) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=options.tidb_ssl_ca)
     except OSError as error:
         raise AccessRefusedError(
-            f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
+            f"Option 'tidb.ssl.ca': the file cannot be read as PEM certificates: {error}"
         ) from None
     context.check_hostname = mode == "verify_identity"
     # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
@@ -352,20 +350,20 @@ def _pymysql() -> ModuleType:
     if not first <= pymysql.VERSION[:2] < after:
         installed = ".".join(map(str, pymysql.VERSION[:3]))
         raise AccessRefusedError(
-            f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
+            f"PyMySQL {installed} is installed, but >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
         )
     return pymysql
 
 
 class _Cut(NamedTuple):
-    """What `cut_packets` of native code returns, too: the bounds of rows, and the index behind the last one."""
+    """The result of `cut_packets`, native or not: the bounds of rows, and the index after the last one."""
 
     bounds: bytes
     after: int
 
 
 def cut_packets(data: bytes, base: int) -> _Cut:
-    """Find the row packets in the bytes of a result, up to the first that is cut off or no row.
+    """Find the row packets in a result's bytes, up to the first that is cut off or not a row.
 
     `base` is added to the bounds of their payloads: two int32 for each.
     """
@@ -388,12 +386,12 @@ def cut_packets(data: bytes, base: int) -> _Cut:
 def row_blocks(connection: Any, size: int, most: int, *, uses_native: bool = True) -> Iterator[Binaries]:  # noqa: ANN401
     """Yield the rows of a result in blocks, without an object per row.
 
-    Rows are cut out of the bytes that have arrived. PyMySQL reads each packet that is cut off there, has 16 MiB or
-    more, or ends the result.
+    Rows are cut out of the bytes that have arrived. PyMySQL reads packets that are cut off, have 16 MiB or more, or end
+    the result.
 
     Args:
-        size: about how many bytes a block has; a single row may have more.
-        most: how many rows a block has, unless more arrive at once.
+        size: about the bytes of a block; a single row may have more.
+        most: the most rows of a block, unless more arrive at once.
 
     Raises:
         pymysql.MySQLError: the server reports an error in place of a row, or the connection is lost.

@@ -1,6 +1,6 @@
-"""What records of a snapshot say beside their rows.
+"""The keys and definitions of a snapshot's records.
 
-The key of a row names its table and the TSO. The columns are a record of their own, without a key (`Definition`).
+A row's key names its table and the TSO. The columns are a record of their own, without a key (`Definition`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _BEGIN = re.compile(rb'\{"database": %b, "table": %b, "tso": \d+(\}\Z|, "columns
 
 
 def is_of_snapshot(key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record is a row or a definition. No changefeed writes such bytes: its JSON has no blanks."""
+    """Whether a record is a row or a definition. Changefeeds never write such bytes: their JSON has no blanks."""
     found = _BEGIN.match(value or b"" if key is None else key)
     return found is not None and (found[1] == b"}") == (key is not None)
 
 
 @lru_cache(maxsize=256)
 def parsed_key(key: bytes) -> RowKey:
-    """Parse the key of a row; ValueError, TypeError or KeyError if it is none."""
+    """Parse a row's key; raises ValueError, TypeError or KeyError for others."""
     parsed = loads(key)
     return RowKey(TableName(str(parsed["database"]), str(parsed["table"])), int(parsed["tso"]))
 
@@ -70,7 +70,7 @@ class Definition:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Definition:
-        """Read the parsed JSON of `message()`; ValueError, TypeError, KeyError or AttributeError if it is none."""
+        """Read the parsed JSON of `message()`; raises ValueError, TypeError, KeyError or AttributeError for others."""
         table = TableName(str(message["database"]), str(message["table"]))
         return cls(table, int(message["tso"]), tuple(map(_column, message["columns"])))
 

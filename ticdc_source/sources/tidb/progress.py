@@ -1,9 +1,9 @@
-"""How far the snapshot of a stream is: the member `$snapshot` of its offsets.
+"""Progress of a stream's snapshot: the member `$snapshot` of its offsets.
 
     {"tso": 4707…, "size": 200000, "tables": {"shop.orders": {"after": ["184"], "ranges": 3, "rows": 600000, …}}}
 
 Two of them determine the rows of a micro-batch, because the past does not change: a replay reads the same rows. A
-table that is planned to its end has `"done": true`. After the hand-over to the changes only the TSO is left.
+completely planned table has `"done": true`. When changes begin, only the TSO is left.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Texts = tuple[str, ...]  # the values of a key, as TiDB's text (`StoredRows.boun
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """How far one table is."""
+    """Progress of one table."""
 
-    after: Texts | None = None  # the key of the first row that is not planned; None at the beginning and at the end
+    after: Texts | None = None  # the key of the first unplanned row; None at the beginning and at the end
     ranges: int = 0
     rows: int = 0
     done: bool = False
@@ -43,11 +43,11 @@ class TableProgress:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far a snapshot is."""
+    """Progress of a snapshot."""
 
     tso: int
     size: int = 0  # rows of a range in the last micro-batch
-    tables: Mapping[TableName, TableProgress] = field(default_factory=dict)  # empty after the hand-over to the changes
+    tables: Mapping[TableName, TableProgress] = field(default_factory=dict)  # empty once changes begin
 
     @property
     def is_done(self) -> bool:
@@ -79,7 +79,7 @@ class SnapshotProgress:
 
     @classmethod
     def of_json(cls, member: Any) -> SnapshotProgress:  # noqa: ANN401 (whatever a checkpoint has)
-        """Read a member of an offset; CheckpointError if this release does not know it."""
+        """Read an offset's member; raises CheckpointError if this release does not know it."""
         try:
             tables = {
                 parse_table(name): TableProgress.of_json(**table) for name, table in member.get("tables", {}).items()

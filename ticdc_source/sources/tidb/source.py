@@ -1,10 +1,9 @@
 """Tables of TiDB as of a TSO, as a `RecordSource`: `snapshot=only`.
 
-The rows of a table are cut into ranges of its key, each of which is an input partition. What a range means, beside the
-numbers of its rows, is a statement of SQL and the TSO, which travel in it to a worker (`RowRange`). The topic of a
-record is its table, the partition the number of its range, and the offset the number of its row in the range, in the
-order of the key, from 0. The columns of a table are the record of `DEFINITION`, at the TSO as its offset, which the
-driver asks for.
+The rows of a table are cut into ranges of its key, each of which is an input partition. A range carries its SQL
+statement and the TSO to a worker (`RowRange`). A record's topic is its table, the partition the number of its range,
+and the offset the number of its row in the range, in the order of the key, from 0. The columns of a table are a record
+in the partition `DEFINITION`, with the TSO as its offset, which the driver reads.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress, 
 from ticdc_source.sources.tidb.sql import Bound, StoredRows
 
 _TICK_S = 0.001  # TiDB's clock counts milliseconds
-DEFINITION = -1  # stands for the partition of the record with a table's columns
+DEFINITION = -1  # the partition of the record with a table's columns
 _NO_TIME = -1
 _BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
 
 
 class RowRange(OffsetRange):
-    """A range whose offsets number the rows of an answer as of a TSO. What is asked is no part of its equality."""
+    """A range whose offsets number the rows of a query as of a TSO. Equality ignores the query."""
 
     tso: int
     sql: str
@@ -73,14 +72,14 @@ class SnapshotSource(RecordSource):
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto":
             raise OptionError(
-                f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
+                f"protocol={protocol} is for messages, but snapshot=only reads rows of TiDB: leave 'protocol' out"
             )
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str:  # noqa: ARG002 (there is one)
         return self._formats.of_tables
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """The ranges of the tables' rows, `snapshot.rowsPerRange` in each but a table's last, and of their columns."""
+        """The ranges of the tables' rows (`snapshot.rowsPerRange` in each but a table's last) and columns."""
         session, ranges = self._session, self.ranges_to_infer_from(batch=True)
         for name in self._tables():
             rows = self._stored(name)
@@ -90,12 +89,12 @@ class SnapshotSource(RecordSource):
         return ranges
 
     def begin(self) -> SnapshotProgress:
-        """Choose the moment of a stream's snapshot, and check that all tables can be read.
+        """Choose the TSO of a stream's snapshot, and check that all tables can be read.
 
-        It is the end of a past millisecond, because changes may have their time only in milliseconds.
+        It is the last one of a past millisecond, because changes may have only milliseconds.
 
         Raises:
-            OptionError: TiDB lacks a table, or there are several, and the output has the columns of one.
+            OptionError: TiDB lacks a table, or there are several and the output has the columns of one.
         """
         session = self._session
         self._tso = of_ms(physical_ms(session.now()) + 1) - 1
@@ -109,7 +108,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(self._tso, self._options.snapshot_rows_per_range, tables)
 
     def advance(self, progress: SnapshotProgress, most: int) -> tuple[SnapshotProgress, list[OffsetRange]]:
-        """Plan up to `most` more ranges; return how far the snapshot is then, and these.
+        """Plan up to `most` more ranges; return the progress after them, and the ranges.
 
         Raises:
             DataLossError: TiDB's garbage collection has passed the moment.
@@ -134,7 +133,7 @@ class SnapshotSource(RecordSource):
         return SnapshotProgress(progress.tso, size, tables), ranges
 
     def between(self, before: SnapshotProgress, after: SnapshotProgress) -> list[OffsetRange]:
-        """The ranges that `advance` returned, even in another process, or with another size of ranges."""
+        """The ranges that `advance` returned, even in another process or with another size of ranges."""
         ranges = []
         for name, ended in after.tables.items():
             begun = before.tables.get(name, TableProgress())
@@ -153,27 +152,27 @@ class SnapshotSource(RecordSource):
         return StoredRows(table.table, table.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
-        """Warn if TiDB will soon forget the moment; going there from the present makes TiDB check it."""
+        """Warn if TiDB will soon forget the TSO; going there from the present makes TiDB check it."""
         self._session.as_of(None)
         life_s, now = self._session.collected_after_s(), self._session.now()
         if life_s is not None and physical_ms(now) - physical_ms(self._moment()) > life_s * 1000 / 2:
             warn(
-                f"The snapshot takes longer than half of TiDB's tidb_gc_life_time ({duration(life_s)}), and fails when "
-                "that has passed: SET GLOBAL tidb_gc_life_time = '24h'"
+                f"The snapshot has taken more than half of TiDB's tidb_gc_life_time ({duration(life_s)}), and fails "
+                "when that has passed: SET GLOBAL tidb_gc_life_time = '24h'"
             )
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a stream is refused before)
         """The ranges of the tables' columns.
 
         Raises:
-            OptionError: a table is not there, or there are several, and the output has the columns of one.
+            OptionError: a table does not exist, or there are several and the output has the columns of one.
         """
         names = self._tables()
         if len(names) > 1 and self._options.is_typed:
             raise OptionError(
                 f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
-                f"{listed(names)}. Choose it, e.g. .option('tables', '{names[0]}'); "
-                "outputFormat=event has the rows of all as JSON"
+                f"{listed(names)}. Choose one, e.g. .option('tables', '{names[0]}'), or set outputFormat=event, which "
+                "has the rows of all as JSON"
             )
         return [definition_range(str(name), self._moment()) for name in names]
 
@@ -199,7 +198,7 @@ class SnapshotSource(RecordSource):
         return self._moment() + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Each range of rows alone. Only `outputFormat=record` reads those of columns: others have a read context."""
+        """Each range of rows alone, and for `outputFormat=record` those of columns: others have a read context."""
         of_rows = self._options.output_format != "record"
         return [[each] for each in ranges if each.size and not (of_rows and each.partition == DEFINITION)]
 
@@ -239,8 +238,8 @@ def cut_ranges(
 ) -> Iterator[Cut]:
     """Yield the ranges of a table, or of a part of it, in the order of its key.
 
-    Each has `size` rows, or more if the key of the row after it has no literal, or is also that of the row before; the
-    last one has what is left.
+    Each has `size` rows, the last one maybe fewer; more if the key of the row after it has no literal, or repeats the
+    key before it.
     """
     more = True
     while more:
@@ -258,19 +257,19 @@ def cut_ranges(
 
 
 def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
-    """The bound that a checkpoint has as text.
+    """Parse a checkpoint's bound.
 
     Raises:
-        CheckpointError: it has no literal; those that are written have one.
+        CheckpointError: it has no literal, unlike those that are written.
     """
     bound = None if texts is None else rows.bound(texts)
     if texts is not None and bound is None:
-        raise CheckpointError(f"The checkpoint's offset has a bound of rows that is none: {texts}")
+        raise CheckpointError(f"The checkpoint's offset has an invalid bound of rows: {texts}")
     return bound
 
 
 class SnapshotFetcher(Fetcher):
-    """The `Fetcher` for rows of TiDB. It keeps one session, for ranges one after the other."""
+    """The `Fetcher` for rows of TiDB; it keeps one session."""
 
     def __init__(self, options: Options, settings: FetchSettings) -> None:
         self._settings = settings

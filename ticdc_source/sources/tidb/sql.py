@@ -1,8 +1,8 @@
 """Names and values as TiDB's SQL writes them, and ranges of the key by which TiDB stores a table.
 
-TiDB stores rows by their clustered primary key, or by `_tidb_rowid`; neither is ever NULL. It chooses the bounds of
-ranges, by counting rows, and compares them with the key by the key's own type and collation. So a condition need not
-know the order: it only needs bounds in TiDB's order, as literals that mean the same value.
+TiDB stores rows by their clustered primary key, or by `_tidb_rowid`; neither is ever NULL. TiDB finds the bounds of
+ranges by counting rows, and compares them with the key by the key's type and collation. So conditions need not know the
+order, only bounds as literals that mean the same value.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class _KeyColumn:
     type: ColumnType
 
     def as_text(self) -> str:
-        """SQL for a value, from whose text `literal` makes a literal; no cast to text, which loses digits."""
+        """SQL for a value whose text `literal` turns into a literal; without a cast to text, which loses digits."""
         match self.type.family:
-            case "text":  # bytes that are not UTF-8 become question marks, so that it is another value: NULL then
+            case "text":  # NULL if bytes are not UTF-8: as question marks they would be another value
                 text = f"CONVERT({self.sql} USING utf8mb4)"
                 return f"IF({self.sql} = {text}, HEX({text}), NULL)"
             case "binary":
@@ -61,9 +61,9 @@ class _KeyColumn:
                 return self.sql
 
     def literal(self, text: str) -> str | None:
-        """The literal of a value; None if none is safe, as for the zero date.
+        """The literal of a value; None if there is no safe one, as for the zero date.
 
-        TiDB may take an invalid date as NULL, and then no row would be in any range.
+        TiDB may take an invalid date as NULL, so that no range would have a row.
         """
         match self.type.family:
             case "text":
@@ -94,11 +94,11 @@ def _is_moment(text: str) -> bool:
 
 
 class StoredRows:
-    """The statements that read the rows of a table, and the bounds of their ranges.
+    """The statements that read a table's rows, and the bounds of their ranges.
 
     Args:
-        computed: expressions of TiDB's SQL that come after the columns.
-        condition: an expression of TiDB's SQL that is true of the rows that are read; "" for all.
+        computed: expressions of TiDB's SQL, which follow the columns.
+        condition: TiDB's SQL that selects the rows to read; "" for all.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StoredRows:
         computed: Sequence[str] = (),
         condition: str = "",
     ) -> None:
-        # Else TiDB may read an index and sort, when its statistics change: slower, and perhaps in another order.
+        # Otherwise TiDB may read an index and sort when its statistics change: slower, and maybe in another order.
         scans = " USE INDEX ()" if clustered or not condition else ""
         self._source = f"{quoted_name(*table)} AS {_TABLE}{scans}"
         self._selected = ", ".join((*map(_selected, columns), *computed))
@@ -128,13 +128,13 @@ class StoredRows:
         return f"SELECT {self._selected} FROM {self._source} WHERE {self._between(low, high)} ORDER BY {self._order}"  # noqa: S608 (quoted)
 
     def probe(self) -> str:
-        """A statement that reads no row, and fails if the user may not read one."""
+        """A statement that reads no row, but fails if the user may not read any."""
         return f"SELECT {self._selected} FROM {self._source} LIMIT 0"  # noqa: S608 (quoted)
 
     def next_bound(self, low: Bound | None, high: Bound | None, rows: int) -> str:
-        """The question for the key of the row that comes so many rows after the first of a range.
+        """The query for the key of the row `rows` rows after the first of a range.
 
-        Without a clustered key, that of the row before comes first: see `after`.
+        Without a clustered key, the previous row's key comes first: see `after`.
         """
         key = ", ".join(column.as_text() for column in self._key)
         where = self._between(low, high)
@@ -144,7 +144,7 @@ class StoredRows:
     def after(self, answer: Sequence[Sequence[str | None]]) -> Sequence[str | None] | None:
         """The key in the answer to `next_bound`; None if there is no such row.
 
-        It is NULL if the row before has the same: partitions that were exchanged may have the same `_tidb_rowid`.
+        It is NULL if the previous row has the same: exchanged partitions may share `_tidb_rowid`s.
         """
         if not self._repeats:
             return answer[0] if answer else None
@@ -184,7 +184,7 @@ def _selected(column: Column) -> str:
 
 
 def _after(names: Sequence[str], bound: Bound, last: str) -> str:
-    """The condition that the columns, compared one after the other, are `>=` a bound, or `<` it."""
+    """The condition that the columns, compared in order, are `>=` a bound, or `<` it."""
     name, literal = names[0], bound[0]
     if len(names) == 1:
         return f"{name} {last} {literal}"

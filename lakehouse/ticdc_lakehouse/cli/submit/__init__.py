@@ -1,5 +1,5 @@
 """The program that `spark-submit` runs, alone in its folder.
 
-Python looks for modules in the folder of a program first, and some commands have names of Python's library, such as
+Python first searches the folder of a program for modules, and some commands have names of Python's own modules, such as
 `inspect`.
 """

@@ -1,4 +1,4 @@
-"""The way in: connects to brokers, and again after a failure. kafka-python is imported only then."""
+"""The entry point: connects to brokers, and again after a failure. kafka-python is imported only then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Client: TypeAlias = NetworkClient
     PartitionReader: TypeAlias = BatchReader
 
-# As in pyproject.toml, which pip need not have followed: packages are also unpacked by hand, or come with a platform.
+# As in pyproject.toml, but packages may also be unpacked by hand, or come with a platform.
 REQUIRED = "kafka-python>=3.0.12,<3.1"
 _LEAST, _BELOW = (tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+", REQUIRED))
 _API_TIMEOUT = "kafka.default.api.timeout.ms"
@@ -30,10 +30,10 @@ Answer = TypeVar("Answer")
 
 
 def installed() -> str:
-    """Return which version of the library is installed.
+    """Return the installed version of the library.
 
     Raises:
-        OptionError: none, or one whose private names may differ.
+        OptionError: there is none, or its private names may differ.
     """
     try:
         version = str(importlib.import_module("kafka").__version__)
@@ -45,7 +45,7 @@ def installed() -> str:
             return version
         reason = f"version {version} is installed"
     raise OptionError(
-        f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
+        f'Reading Kafka needs {REQUIRED}, but {reason}: pip install "{REQUIRED}" on the driver and all executors'
     )
 
 
@@ -54,7 +54,7 @@ def connect(settings: ClientSettings, patience: Patience) -> Client:
 
     Raises:
         KafkaUnavailableError: no broker answered in time.
-        OptionError: a certificate file cannot be read, the brokers refuse the login, or kafka-python is another one.
+        OptionError: a certificate file cannot be read, the login is refused, or kafka-python has another version.
     """
     installed()
     from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient  # noqa: PLC0415 (after the check)
@@ -66,13 +66,12 @@ class RetryingClient:
     """Connects at the first request, and again after a failure.
 
     A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
-    its brokers waits `broker_timeout_ms` for both, so that it survives a restart of the cluster. Before the first
-    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds; see
-    `patience`.
+    its brokers waits `broker_timeout_ms` for both, to survive a restart of the cluster. Before the first answer, wrong
+    options are more likely, so permanent causes end the wait after some seconds; see `patience`.
 
     Args:
         reached: whether the brokers have already answered the driver of this stream.
-        is_first: whether nobody has asked these brokers before: the driver is the first to do so.
+        is_first: whether this is the first contact with the brokers, by the driver.
     """
 
     def __init__(
@@ -97,12 +96,12 @@ class RetryingClient:
 
     @property
     def fetch_size(self) -> int:
-        """How many bytes a fetch asks for."""
+        """The bytes to request in a fetch."""
         size = self._settings.max_partition_fetch_bytes
         return min(size, self._settings.fetch_max_bytes or size)
 
     def fetch_at_most(self, size: int) -> None:
-        """Let fetches ask for so many bytes. If that is another size, the next request connects again."""
+        """Set the bytes to request in fetches; another size makes the next request connect again."""
         if size != self.fetch_size:
             self.close()
             self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
@@ -122,8 +121,8 @@ class RetryingClient:
     ) -> Answer:
         """Return the answer to a request; retry with a new client while brokers do not answer.
 
-        A request that brokers answered with an error is sent again `retries` times, `interval_ms` apart. `patience` is
-        for the connection and the answer together; by default each has its own, as described above.
+        If brokers answer with an error, the request is repeated `retries` times, `interval_ms` apart. `patience` covers
+        connection and answer together; by default each has its own, as described above.
 
         Raises:
             TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
@@ -158,7 +157,7 @@ class RetryingClient:
         return ",".join(self._settings.bootstrap_servers)
 
     def _connection_wait(self) -> Patience:
-        # Name the option that took effect: unless it is set, the first has the value of the second.
+        # Name the option that took effect: by default, the first one has the value of the second.
         ms = self._settings.bootstrap_timeout_ms
         is_set = ms != self._settings.default_api_timeout_ms
         limit = self._limit(ms, "kafka.bootstrap.timeout.ms" if is_set else _API_TIMEOUT)

@@ -1,14 +1,14 @@
 """Connections to brokers: kafka-python's, without these faults of its version 3.0.12.
 
 - `allow_auto_create_topics=False` does not reach its metadata requests.
-- Bytes that arrive together with the end of a connection are thrown away: the broker's reason for refusing a login,
-  which then looks like a network failure and is retried until the time is over.
-- A TLS handshake has no time-out, a socket that cannot connect is not closed, and the reason is only logged. Nor is the
-  socket of a connection with something left to send closed at the end.
-- A request goes to a random broker, also to one that has just failed; so does the bootstrap, and a server that accepts
-  and never answers takes all its time.
+- Bytes that arrive together with the end of a connection are dropped: the broker's reason for refusing a login. The
+  refusal then looks like a network failure, and is retried until the time is over.
+- A TLS handshake has no time-out; a socket that cannot connect is not closed, and the reason is only logged; a socket
+  with something left to send is not closed at the end.
+- Requests and the bootstrap go to a random broker, even one that has just failed, and a server that accepts but never
+  answers takes all the time.
 
-Private names are used here: docs/design/0010 lists them.
+The private names used here are listed in docs/design/0010.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
     """kafka-python's connections.
 
     Attributes:
-        accepted: the nodes that have taken a connection as brokers do, with the login if there is one.
+        accepted: the nodes that accepted a connection as brokers do, and the login if there is one.
     """
 
     def __init__(self, net: NetworkSelector, **settings: object) -> None:
@@ -67,10 +67,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self._failed_at.pop(node_id, None)
 
     def nodes(self) -> list[NodeId]:
-        """The nodes that any request can be sent to, the most promising one first.
-
-        Those that failed come last, the most recent failure at the end; connected and idle ones come first.
-        """
+        """The nodes for any request, best first: connected and idle ones first, the latest failure last."""
         brokers = self.cluster.brokers()
         addresses = {(broker.host, broker.port) for broker in brokers}
         servers = [server for server in self.cluster.bootstrap_brokers() if (server.host, server.port) not in addresses]
@@ -87,7 +84,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return sorted(nodes, key=rank)
 
     def least_loaded_node(self) -> NodeId | None:
-        """The node for kafka-python's own requests; its own choice may be one that has just failed."""
+        """The node for kafka-python's own requests; its choice could be one that has just failed."""
         return next((node for node in self.nodes() if not self._is_unready(node)), None)
 
     def _is_unready(self, node_id: NodeId) -> bool:
@@ -99,7 +96,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return str(node_id) if node is None else f"{node.host}:{node.port}"
 
     def bootstrapped_by(self, answer: object) -> None:
-        """Take the brokers from the answer of a bootstrap server, instead of kafka-python's own bootstrap."""
+        """Take the brokers from a bootstrap server's answer, instead of kafka-python's own bootstrap."""
         self.cluster.update_metadata(answer)
         self._bootstrap_future = Future().success(value=True)
         self.cluster.start_refresh_loop()
@@ -107,7 +104,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             self.close(server.node_id)
 
     def close_sockets(self) -> None:
-        """Close sockets with something left to send, which kafka-python leaves open when its IO thread has ended."""
+        """Close sockets with unsent data, which kafka-python leaves open when its IO thread has ended."""
         for transport in self._transports:
             if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
                 transport._sock.close()  # noqa: SLF001
@@ -155,7 +152,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         raise failure
 
     def _addresses(self, sockets: KafkaNetSocket, node: Node) -> Sequence[Any]:
-        """Resolve a node's name, and say why if that fails."""
+        """Resolve a node's name; errors say why it failed."""
         if self.config["proxy_url"] is not None:  # which may resolve it
             return list(sockets.dns_lookup(node.host, node.port))
         try:
@@ -163,11 +160,11 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         except socket.gaierror as error:
             raise kafka.errors.KafkaConnectionError(f"DNS lookup failed: {error.strerror}") from error
         except UnicodeError as error:  # a broker tells its clients a name that DNS cannot have
-            raise kafka.errors.KafkaConnectionError("DNS lookup failed: no name of a host") from error
+            raise kafka.errors.KafkaConnectionError("DNS lookup failed: not a host name") from error
 
 
 class _ReceivesAnswers:
-    """What both transports do differently from kafka-python's."""
+    """Changes to both of kafka-python's transports."""
 
     _protocol: KafkaConnection
     _sock: socket.socket | None
@@ -194,7 +191,7 @@ _SIZE_BYTES = 4  # an answer begins with its length
 class Receiver:
     """Reads a broker's answers from the socket into the memory that they are decoded from.
 
-    It replaces the `receive_bytes` of kafka-python's parser, which copies bytes five times before it decodes them.
+    It replaces `receive_bytes` of kafka-python's parser, which copies bytes five times.
     """
 
     def __init__(self, parser: KafkaProtocol) -> None:
@@ -205,7 +202,7 @@ class Receiver:
         self._have = 0  # how many bytes of it, or of its size, have arrived
 
     def read(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
-        """Read the answers that have arrived, for the parser's `receive_bytes`, or an error if there are none."""
+        """Read the answers that have arrived; if there are none, maybe an error. For the parser's `receive_bytes`."""
         answers: list[memoryview] = []
         while True:
             missing = self._size if self._answer is None else self._answer
@@ -233,7 +230,7 @@ class Receiver:
 
 
 class _Answer:
-    """An answer as a file, which kafka-python's decoder reads."""
+    """An answer as a file, for kafka-python's decoder."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -253,7 +250,7 @@ class _Answer:
 
 
 def _received(sock: socket.socket, into: memoryview) -> tuple[int, Exception | None]:
-    """Receive once; return how many bytes arrived, or the error, or neither if nothing has arrived yet."""
+    """Receive once; return the number of bytes, an error, or neither if nothing has arrived yet."""
     try:
         count = sock.recv_into(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -24,7 +24,7 @@ AUTHENTICATION_ERRORS = (
     kafka.errors.IllegalSaslStateError,
 )
 
-# What another try does not change, whichever server is asked.
+# Errors that a retry does not change, at any server.
 _FINAL = (
     *AUTHENTICATION_ERRORS,
     kafka.errors.AuthorizationError,
@@ -35,7 +35,7 @@ _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # kafka-python keeps only the text of 
 _NO_ANSWER = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 
 _LOGIN_OPTIONS = "(kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config)"
-# The question to a user whose connection is closed by the other side, by `kafka.security.protocol`.
+# The question to the user if the other side closes the connection, by `kafka.security.protocol`.
 _QUESTIONS = {
     "PLAINTEXT": "does it want SASL or TLS? (kafka.security.protocol)",
     "SSL": "does it speak TLS, and does it want SASL? (kafka.security.protocol)",
@@ -44,12 +44,12 @@ _QUESTIONS = {
 }
 _HANG_UP = re.compile(r"socket disconnected|ECONNRESET|Connection reset|EPIPE|Broken pipe|EOF")
 _FRAME = re.compile(r"Invalid frame length: (-?\d+)")
-_TLS_ALERT = 0x1503  # the first two bytes of one, where the length of Kafka's answer should be
+_TLS_ALERT = 0x1503  # its first two bytes, in place of the length of Kafka's answer
 
 
 @contextmanager
 def our_errors(servers: str) -> Iterator[None]:
-    """Translate the errors of the block; those of parsers on bytes that are no records stay what they are."""
+    """Translate the block's errors, except those of parsers on bytes that are not records."""
     try:
         yield
     except (TiCDCSourceError, UnknownPartitionsError):
@@ -65,7 +65,7 @@ def our_errors(servers: str) -> Iterator[None]:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether another try fails in the same way, at whichever server."""
+    """Whether a retry would fail in the same way at every server."""
     return isinstance(error, _FINAL) or _UNTRUSTED in str(error)
 
 
@@ -74,7 +74,7 @@ def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -
 
     Args:
         protocol: `kafka.security.protocol`.
-        accepted: whether the server has taken a connection as a broker does, and failed afterwards.
+        accepted: whether the server had accepted a connection as a broker does.
     """
     text = _plain(error)
     if isinstance(error, NoTokenError):
@@ -83,7 +83,7 @@ def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -
     if name_error is not None:
         if name_error.errno == socket.EAI_NONAME:
             return Cause("no such host", is_permanent=True)
-        return Cause(f"the host name is not resolved: {name_error.strerror}")
+        return Cause(f"the host name cannot be resolved: {name_error.strerror}")
     if "DNS Resolution failure" in text:  # kafka-python's own words, without the reason
         return Cause("no such host", is_permanent=True)
     if isinstance(error, _NO_ANSWER) or "Connection timed out" in text:
@@ -113,13 +113,13 @@ def _plain(error: BaseException) -> str:
 
 
 def translated(error: Exception, servers: str) -> TiCDCSourceError:
-    """kafka-python's error as one of ours; texts of brokers and sockets have no secrets."""
+    """Translate kafka-python's error to ours; texts of brokers and sockets have no secrets."""
     if isinstance(error, TiCDCSourceError):
         return error
     if isinstance(error, kafka.errors.IllegalSaslStateError):
         return AccessRefusedError(
-            f"Kafka at {servers} knows no login on this listener (IllegalSaslStateError): kafka.security.protocol asks "
-            "for SASL. Set it to PLAINTEXT or SSL, or use the address of the SASL listener"
+            f"Kafka at {servers} has no login on this listener (IllegalSaslStateError), but kafka.security.protocol "
+            "asks for SASL. Set it to PLAINTEXT or SSL, or use the address of the SASL listener"
         )
     if isinstance(error, AUTHENTICATION_ERRORS):
         return AccessRefusedError(
@@ -128,7 +128,8 @@ def translated(error: Exception, servers: str) -> TiCDCSourceError:
     if isinstance(error, kafka.errors.AuthorizationError):
         what = ", ".join(map(str, error.args))
         return AccessRefusedError(
-            f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})"
+            f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__}). Grant it, for "
+            "example with kafka-acls"
         )
     if _UNTRUSTED in str(error):
         return AccessRefusedError(

@@ -1,9 +1,8 @@
-"""How kafka-python logs in, and what else its consumers and connections are made with.
+"""kafka-python's logins, and the other settings of its consumers and connections.
 
-Which logins there are, and the settings of each, is in options/logins.py, and where tokens come from in tokens.py.
-kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the first token is there before
-a client connects. kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
-`connections.max.reauth.ms`).
+The kinds of logins and their settings are in options/logins.py, the sources of tokens in tokens.py. kafka-python gets
+tokens in its IO thread, which blocks meanwhile, so the first token is fetched before a client connects. kafka-python
+logs in again before a login expires (KIP-368, `connections.max.reauth.ms`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ticdc_source.sources.kafka.patience import Cause, Patience
 from ticdc_source.sources.kafka.tokens import RenewedToken, TokenUnavailableError, hide_debug, token_of
 from ticdc_source.sources.tls import tls_context
 
-# At level DEBUG these log what is sent: for SASL PLAIN, the password.
+# At level DEBUG these log what is sent, such as SASL PLAIN's password.
 _TALKATIVE = ("kafka.protocol.parser", "kafka.net.connection")
 # A consumer resets, commits and measures nothing on its own, and no topic is created.
 _FIXED: Mapping[str, object] = MappingProxyType({
@@ -47,7 +46,7 @@ _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.
 
 
 def consumer_settings(settings: ClientSettings) -> dict[str, object]:
-    """All settings of a `KafkaConsumer` except the login, with secrets revealed, and TLS as a context.
+    """The settings of a `KafkaConsumer` except the login, with secrets revealed, and TLS as a context.
 
     Raises:
         OptionError: a certificate or key cannot be loaded.
@@ -67,7 +66,7 @@ def consumer_settings(settings: ClientSettings) -> dict[str, object]:
 
 
 def login_settings(settings: ClientSettings, patience: Patience) -> dict[str, object]:
-    """kafka-python's settings of a login. If it needs a token, the first one is there then.
+    """kafka-python's settings of a login, after fetching the first token if one is needed.
 
     Raises:
         OptionError: the login is refused, or a package is missing.
@@ -93,8 +92,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
     def __init__(self, token: RenewedToken, extensions: dict[str, str]) -> None:
         self._token = token
         self._extensions = extensions
-        # The first token that connections have used since the last refusal: kafka-python does not say which of them a
-        # broker refuses, and only the current one may be replaced.
+        # The first token used since the last refusal: kafka-python does not say which one a broker refuses, and only
+        # the current one may be replaced.
         self._used: str | None = None
 
     def token(self) -> str:
@@ -113,19 +112,19 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         return self._token.replace(refused, patience)
 
 
-# Kerberos. kafka-python's own mechanism takes what the environment says (`KRB5CCNAME`, `KRB5_CLIENT_KTNAME`), which all
-# of a process share. Here the optional package `gssapi` gets credentials for each login (RFC 4752; MIT's credential
-# stores). Its ticket is in memory, and Kerberos' library renews it from the keytab.
+# Kerberos. kafka-python's own mechanism uses the environment (`KRB5CCNAME`, `KRB5_CLIENT_KTNAME`), which a process
+# shares. Here the optional package `gssapi` gets credentials for each login (RFC 4752; MIT's credential stores). The
+# ticket is in memory, and Kerberos' library renews it from the keytab.
 
 
 class _Credentials(Protocol):
-    """What is used of `gssapi.Credentials`."""
+    """The used part of `gssapi.Credentials`."""
 
     lifetime: int | None
 
 
 class KerberosSession:
-    """What each connection of a client logs in with.
+    """The Kerberos login of a client's connections.
 
     Raises:
         AccessRefusedError: `gssapi` is missing, or Kerberos gives no ticket.
@@ -162,7 +161,7 @@ class KerberosSession:
             time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
     def credentials(self) -> _Credentials:
-        """Credentials with a valid ticket, or GSSError; without a login module, the default ones."""
+        """Return credentials with a valid ticket, or raise GSSError; without a login module, the default ones."""
         login, gssapi = self.login, self.gssapi
         name = login.principal and gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
         store = {}
@@ -186,7 +185,7 @@ def _gssapi() -> ModuleType:
 
 
 def _mechanism(**config: object) -> SaslMechanismGSSAPI:
-    """The mechanism of a connection; other users of kafka-python in this process get its own."""
+    """Return a connection's mechanism; other users of kafka-python in this process get the original one."""
     session = config.get("sasl_kerberos_name")
     if not isinstance(session, KerberosSession):
         return SaslMechanismGSSAPI(**config)

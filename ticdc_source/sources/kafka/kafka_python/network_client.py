@@ -1,10 +1,9 @@
 """A kafka-python client that always ends in time, creates nothing, and translates failures into our errors.
 
-Within one attempt it tries one server after the other; `RetryingClient` makes a new client after a failure. It does
-what kafka-python 3.0.12 leaves to its caller: KafkaConsumer's constructor leaks the IO thread when it fails;
-its metadata look-ups have no time-out; and its look-ups of offsets drop partitions without a leader (as if no record
-were young enough) and spin on partitions that do not exist. Private names are used for that; docs/design/0010 lists
-them.
+Within one attempt it tries one server after the other; `RetryingClient` makes a new client after a failure. It avoids
+faults of kafka-python 3.0.12: KafkaConsumer's constructor leaks the IO thread when it fails; metadata look-ups have no
+time-out; look-ups of offsets drop partitions without a leader (as if they had no new enough record) and spin on
+partitions that do not exist. The private names used for that are listed in docs/design/0010.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Patience
 
 _LOOK_UP_AGAIN_SECONDS = 1.0
-# How long one of several servers may take at the first try: a silent one shall not hold up a read, and an answer takes
+# The time of one of several servers in the first round, so that a silent one does not hold up a read: answers take
 # milliseconds. Each round doubles it.
 _TRY_MS = 3_000.0
 _PAUSE_SECONDS = 0.2
-# A partition that is unknown for so long after a failure is gone; brokers that restart may not know it for a moment.
+# A partition is gone if it is unknown for so long after a failure: restarting brokers may not know it at first.
 _GONE_SECONDS = 3.0
-_NO_LEADER = -1  # where kafka-python knows of a partition that it has none
-_UNKNOWN_END = -1  # what a leader answers that cannot tell where an epoch ends
+_NO_LEADER = -1  # in kafka-python, for a partition known to have none
+_UNKNOWN_END = -1  # a leader's answer if it does not know where an epoch ends
 _SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 
 Answered: TypeAlias = Any  # what brokers answer: kafka-python has no types, and attributes depend on the request
@@ -57,13 +56,13 @@ Answered: TypeAlias = Any  # what brokers answer: kafka-python has no types, and
 class NetworkClient:
     """Metadata, offsets, and a KafkaConsumer, all on the same connections.
 
-    A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
-    failed. It raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or a
-    permission, or their certificate is not trusted. So does the constructor.
+    A method with a `Patience` asks servers repeatedly within that time, and reports failures to it. Like the
+    constructor, it raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or
+    a permission, or their certificate is not trusted.
 
     Attributes:
-        topic_ids: the id of each topic as the last answer about the topic has it, as Kafka's tools print it. Topics
-            without one (brokers before 2.8, a deleted topic) are left out.
+        topic_ids: the topic ids in the last answers, as Kafka's tools print them. Topics without one (brokers before
+            2.8, a deleted topic) are left out.
         leader_epochs: of the leaders that answered the last look-up of `LATEST`; brokers before 2.1 have none.
     """
 
@@ -99,7 +98,7 @@ class NetworkClient:
                 patience.set_missing(None)
                 self._net.run(self._manager.bootstrapped_by, answer)
                 return
-            patience.set_missing("the answer has no brokers")
+            patience.set_missing("the answer names no brokers")
             self._pause(patience)
 
     def close(self) -> None:
@@ -109,18 +108,18 @@ class NetworkClient:
         self._manager.close_sockets()
 
     def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
-        """Return a reader that starts at the start of the range. It ends the reader before it.
+        """Return a reader from the start of the range; it ends the previous one.
 
-        It may return a few records behind the end of the range.
+        It may return a few records after the end of the range.
         """
         with our_errors(self.servers):
-            # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
-            # many partitions of one topic not each looks again: the answer names all of them.
+            # The consumer would sleep until it knows the leader. The answer names all partitions of a topic, so it is
+            # not repeated for each.
             if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
                 self._metadata([offset_range.topic], patience)
                 self._looked_up[offset_range.topic] = time.monotonic()
             if self._reader is None:
-                # Without its group: nothing here joins one, and with one every poll would want its coordinator.
+                # Without a group: nothing here joins one, and every poll would need its coordinator.
                 self._reader = BatchReader(self._new_consumer(None), limits, self.servers)
         self._reader.begin(offset_range, limits)
         return self._reader
@@ -130,7 +129,7 @@ class NetworkClient:
         return KafkaConsumer(**{**self._settings, **own})
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members, in `default_api_timeout_ms` at most.
+        """Commit offsets for a group without members, within `default_api_timeout_ms`.
 
         Raises:
             TiCDCSourceError: the brokers refuse, for instance because the group has members.
@@ -140,7 +139,7 @@ class NetworkClient:
             self._of_group(group).commit(kafka_offsets, timeout_ms=self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a group, without partitions of which it has none.
+        """Return a group's committed offsets; partitions without one are left out.
 
         Raises:
             TiCDCSourceError: the brokers refuse, or do not answer in `default_api_timeout_ms`.
@@ -172,10 +171,10 @@ class NetworkClient:
         )
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        """Return the topics with these names that exist (all visible topics for None), by name. Creates none.
+        """Return the existing topics with these names (None for all visible ones), by name; none is created.
 
         Raises:
-            OptionError: a name cannot be that of a topic.
+            OptionError: a name is not valid for a topic.
         """
         names = None if names is None else list(names)
         with our_errors(self.servers):
@@ -193,7 +192,7 @@ class NetworkClient:
         return {name: _topic(entries[name]) for name in existing}
 
     def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Answered]:
-        """Look up topics, all of them with None; return the entries of the response by name."""
+        """Look up topics (None for all); return the response's entries by name."""
         response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
         if names is not None:
             self._manager.call_soon(self._manager.cluster.update_metadata, response)
@@ -219,7 +218,7 @@ class NetworkClient:
             return self._ask_leaders(self._list_offsets, times, patience)
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        """Return where a leader epoch ends in the log of each partition's leader; -1 where the leader does not know.
+        """Return where leader epochs end in the logs of the partitions' leaders; -1 if unknown to the leader.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -230,7 +229,7 @@ class NetworkClient:
     def topic_ids_at_leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> dict[TopicPartition, str]:
-        """Return the topic's id as the broker knows it that each partition was read from, where it is known."""
+        """Return each partition's topic id as known to the broker it was read from, if any."""
         by_leader = defaultdict(list)
         for topic_partition in topic_partitions:
             leader = self._manager.cluster.leader_for_partition(KafkaTopicPartition(*topic_partition))
@@ -264,7 +263,7 @@ class NetworkClient:
                 return offsets
             now = time.monotonic()
             unknown_since = unknown_since if unknown & unknown_before else now
-            # Twice: a broker that has just started may not know its topics yet. After a failure, for a while.
+            # Unknown twice, or after a failure for a while: a broker that has just started may not know its topics.
             if unknown & unknown_before and (not patience.has_failures or now - unknown_since >= _GONE_SECONDS):
                 raise UnknownPartitionsError(unknown)
             unknown_before = unknown
@@ -274,7 +273,7 @@ class NetworkClient:
     def _leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
-        """The partitions by leader, if they have one, and the partitions that do not exist."""
+        """Return the partitions with a leader, by leader, and the partitions that do not exist."""
         asked = set(topic_partitions)
         leaders, existing = defaultdict(list), set()
         for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
@@ -321,7 +320,7 @@ class NetworkClient:
         return offsets
 
     def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
-        """Remember the epoch of the leader that said where a partition ends, if its answer has one."""
+        """Remember the leader's epoch from its answer about a partition's end, if there is one."""
         if epoch is None or epoch < 0:
             self.leader_epochs.pop(topic_partition, None)
         else:
@@ -333,7 +332,7 @@ class NetworkClient:
         new_partition = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
         by_topic = defaultdict(list)
         for key, epoch in epochs.items():
-            # With the current epoch, a broker that does not know yet that it leads no longer refuses to answer.
+            # With the current epoch, a broker that does not know yet that it is the leader answers, too.
             current = self.leader_epochs.get(key, -1)
             partition = new_partition(partition=key.partition, current_leader_epoch=current, leader_epoch=epoch)
             by_topic[key.topic].append(partition)
@@ -350,24 +349,24 @@ class NetworkClient:
                 if error is kafka.errors.NoError:
                     ends[key] = partition.end_offset
                 elif error is kafka.errors.FencedLeaderEpochError:
-                    self.leader_epochs.pop(key, None)  # a later leader: its answer is as good
-                elif not error.retriable:  # whoever may read may ask; but not every broker is Kafka's
+                    self.leader_epochs.pop(key, None)  # a later leader's answer is as good
+                elif not error.retriable:  # the right to read suffices; but some brokers are not Kafka's own
                     ends[key] = _UNKNOWN_END
                 # Anything else is a leader that is moving: to be asked again.
         return ends
 
     def _ask_leader(self, request: object, leader: int, patience: Patience) -> Answered:
-        """The topics in a leader's answer; none if it does not answer, so that it is asked again."""
+        """Return the topics in a leader's answer; empty without an answer, to ask again."""
         try:
-            # Not all of the time: while a leader does not answer, another one may be elected.
+            # Not all of the time: if a leader does not answer, another one may be elected.
             return self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2))).topics
         except _NodeFailedError:
             return ()
 
     def _ask(self, new_request: Callable[[], object], patience: Patience, *, first: NodeId | None = None) -> Answered:
-        """Return any broker's answer: each is asked in turn, failed ones last, until the time is over.
+        """Return any broker's answer: they are asked in turn, `first` first and failed ones last.
 
-        Each gets a new request, in a version that it knows, and `first` is asked before the others.
+        Each gets a new request, in a version that it knows.
         """
         try_ms = _TRY_MS
         while True:
@@ -392,7 +391,7 @@ class NetworkClient:
         """Return a node's answer to a request.
 
         Raises:
-            _NodeFailedError: it has not answered; `patience` knows why.
+            _NodeFailedError: there is no answer; `patience` knows why.
         """
         sent: list[Future] = []
         began = time.monotonic()
@@ -415,7 +414,7 @@ class NetworkClient:
                     raise
                 self._manager.failed(node)
                 address, seconds = self._manager.address(node), time.monotonic() - began
-                # No news: a pause after a failure, or the end of the time soon after the try began.
+                # Not worth reporting: a pause after a failure, or the end of the time soon after the try began.
                 is_short = seconds < _PAUSE_SECONDS and patience.has_failures
                 is_cut = is_timeout and (is_short or patience.is_cut_short(address, seconds))
                 if not is_cut and not isinstance(error, kafka.errors.NodeNotReadyError):
@@ -426,7 +425,7 @@ class NetworkClient:
             return answer
 
     def _has_another_token(self, error: kafka.errors.KafkaError, patience: Patience) -> bool:
-        """Whether brokers refuse the token, and there is another one to try."""
+        """Whether brokers refuse the token and there is another one to try."""
         provider = self._settings.get("sasl_oauth_token_provider")
         is_refused = isinstance(error, AUTHENTICATION_ERRORS)
         return is_refused and isinstance(provider, TokenProvider) and provider.replace(patience)
@@ -448,7 +447,7 @@ def _error_of(topic: Answered) -> type[kafka.errors.KafkaError]:
 
 
 def _topic_id_of(topic: Answered) -> str | None:
-    """Return a topic's id as `kafka-topics.sh --describe` prints it; None if the answer has none."""
+    """Return a topic's id in the format of `kafka-topics.sh --describe`; None if the answer has none."""
     topic_id = topic.topic_id
     if _error_of(topic) is not kafka.errors.NoError or not isinstance(topic_id, uuid.UUID) or not topic_id.int:
         return None
@@ -456,7 +455,7 @@ def _topic_id_of(topic: Answered) -> str | None:
 
 
 def _waits(topics: Mapping[str, Answered], name: str) -> bool:
-    """Whether a topic may exist a moment later: it is new, or its leaders are being elected."""
+    """Whether a topic may exist soon: it is new, or its leaders are being elected."""
     error = _error_of(topics[name]) if name in topics else kafka.errors.UnknownTopicOrPartitionError
     return error is not kafka.errors.UnknownTopicOrPartitionError and bool(error.retriable)
 
@@ -466,7 +465,7 @@ def _exists(name: str, topic: Answered | None) -> bool:
         return False
     error = _error_of(topic)
     if error is kafka.errors.InvalidTopicError:
-        raise OptionError(f"'{name}' is not a valid name of a Kafka topic")
+        raise OptionError(f"'{name}' is not a valid Kafka topic name")
     if error is kafka.errors.NoError or error is kafka.errors.UnknownTopicOrPartitionError:
         return error is kafka.errors.NoError
     raise error(name)

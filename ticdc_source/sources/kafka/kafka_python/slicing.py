@@ -1,9 +1,8 @@
 """Record batches, not single records: kafka-python's consumer hands out what a fetch returned.
 
-`Fetcher.PartitionRecords` is where kafka-python 3.0 unpacks a fetch. For one consumer `Slice` takes its place, which
-hands the record batches on as they arrived. All the rest stays kafka-python's: connections, sessions, leaders,
-positions, errors. As the position is behind the whole fetch at once, the next fetch is on its way before the first
-record of this one is read.
+kafka-python 3.0 unpacks a fetch in `Fetcher.PartitionRecords`. `Slice` replaces it for one consumer, and passes the
+record batches on as they arrived. All the rest is kafka-python's: connections, sessions, leaders, positions, errors. As
+the position moves behind the whole fetch at once, the next fetch is under way before this one is read.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _MAGIC = 16  # where the message format is written
 
 @dataclass(slots=True)
 class SliceLimits:
-    """What a consumer's polls return at the time.
+    """The current limits of a consumer's polls.
 
     Attributes:
-        highwater: returns the partition's high watermark as the last answer has it, None if it has none.
-        batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
+        highwater: returns the partition's high watermark in the last answer, if any.
+        batch_end: the end of the last record batch taken; -1 if the consumer has moved since.
     """
 
     chunk: FetchSettings
@@ -45,9 +44,9 @@ class SliceLimits:
 
 
 class Slice:
-    """Stands in for kafka-python's `PartitionRecords`: it returns one object, an iterator over chunks, not records.
+    """Replaces kafka-python's `PartitionRecords`: it returns one object, an iterator over chunks, not records.
 
-    What polls return (`limits`) may change while this waits for its turn.
+    `limits` may change while this waits for its turn.
     """
 
     def __init__(
@@ -82,13 +81,13 @@ class Slice:
         )
 
     def __bool__(self) -> bool:
-        """Whether anything is left: as long as it is, no more is fetched."""
+        """Whether anything is left; until then, no more is fetched."""
         return self._left
 
     def take(self, _max_records: int | None = None) -> list[Iterator[Chunk]]:
-        """Return everything at once, and move on to the offset behind it.
+        """Return everything at once, and move to the offset after it.
 
-        If the range ends here, something seems to be left, so that nothing more is fetched.
+        At the end of the range, something seems to be left, so that nothing more is fetched.
         """
         fetched, self._fetched = self._fetched, None
         if fetched is None:
@@ -118,7 +117,7 @@ class Slice:
 
 
 def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyRecord]:  # noqa: FBT001 (`ReadLegacy`)
-    """Yield the records of a message before format v2, which may be a compressed set of messages; see `ReadLegacy`.
+    """Yield the records of a message older than format v2, maybe a compressed set of messages; see `ReadLegacy`.
 
     Raises:
         DecodeError: a checksum is wrong, or kafka-python lacks the library for the codec.
@@ -134,10 +133,7 @@ def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyReco
 
 
 class BatchReader:
-    """Reads one topic partition after the other with a consumer, whose polls return iterators over chunks from now on.
-
-    Nothing else may use the consumer.
-    """
+    """Reads one topic partition after the other. It owns the consumer, and makes its polls return chunk iterators."""
 
     def __init__(self, consumer: KafkaConsumer, limits: FetchSettings, servers: str) -> None:
         self._consumer = consumer
@@ -161,13 +157,13 @@ class BatchReader:
         """Wait for records.
 
         Returns:
-            chunks (None if no record arrived), and the offset behind them. That offset may be higher than the last
-            record's, and may rise without a record. The chunks are cut while they are iterated over.
+            chunks (None if no record arrived), which are cut while you iterate, and the next offset, which may be
+            further than after the last record, and rise without one.
 
         Raises:
-            OffsetOutOfRangeError, LogTruncatedError: as they say.
-            DecodeError: a record batch is damaged; without an address. Also while the chunks are iterated over, which
-                may raise whatever a parser raises on bytes that are no records.
+            OffsetOutOfRangeError, LogTruncatedError: see there.
+            DecodeError: a record batch is damaged; without an address. Also while iterating, which may raise whatever
+                parsers raise on bytes that are not records.
             TiCDCSourceError: any other failure.
         """
         with our_errors(self._servers):
