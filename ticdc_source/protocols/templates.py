@@ -173,6 +173,9 @@ class Forms(ABC, Generic[AnyForm]):
             # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
             size = 1 if len(pending) < before else 4 * size
 
+    def forget(self) -> None:
+        self._forms.clear()
+
     def know(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
         """Keep a template that needs no message to be learned from."""
         self._learn([], template, version, columns)
