@@ -106,6 +106,7 @@ class DecodeError(TiCDCSourceError):
     """
 
     def __init__(self, reason: str, address: Address = Address(), /) -> None:
+        reason = reason.encode(errors="replace").decode()  # lone surrogates stand for bytes that are not UTF-8
         super().__init__(reason, address)
         self.reason = reason
         self.address = address

@@ -5,6 +5,7 @@
 
 use crate::avro;
 use crate::contract::{Cast, Precision};
+use crate::csv;
 use crate::json::{self, Cell, Kind};
 
 impl Cast {
@@ -112,7 +113,7 @@ impl Builder {
                 data.push(b',');
             }
             Cast::Json => {
-                if matches!(cell.kind, Kind::Long | Kind::Single | Kind::Double | Kind::Bytes) {
+                if matches!(cell.kind, Kind::Long | Kind::Single | Kind::Double | Kind::Bytes | Kind::Doubled) {
                     return None;
                 }
                 let quote = matches!(cell.kind, Kind::String | Kind::Escaped) as usize;
@@ -122,6 +123,7 @@ impl Builder {
             Cast::Text => match cell.kind {
                 Kind::String | Kind::Text => data.extend_from_slice(written),
                 Kind::Escaped => json::unescape(written, data)?,
+                Kind::Doubled => csv::undouble(written, *message.get(cell.start.checked_sub(1)?)?, data),
                 _ => return None,
             },
             Cast::Bytes => (cell.kind == Kind::Bytes).then(|| data.extend_from_slice(written))?,

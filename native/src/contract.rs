@@ -168,6 +168,16 @@ pub struct AvroField {
     pub null: Option<usize>,
 }
 
+/// How rows of CSV are written.
+#[derive(Debug, FromPyObject)]
+pub struct CSVDialect {
+    pub delimiter: Vec<u8>,
+    /// One byte, or none.
+    pub quote: Vec<u8>,
+    pub null: Vec<u8>,
+    pub terminator: Vec<u8>,
+}
+
 from_python! {
     /// One step of a program.
     pub enum Step {
@@ -191,6 +201,8 @@ from_python! {
         AvroSkip = "AvroSkip" { avro_type: AvroType, }
         /// A row of MySQL's text protocol; of each column, whether its bytes need not be UTF-8.
         TextRow = "TextRow" { image: Image, binary: Vec<bool>, }
+        /// A row of CSV; of each column, whether its values stand in quotes.
+        CSVRow = "CSVRow" { image: Image, quoted: Vec<bool>, dialect: CSVDialect, }
         /// Sets the operation; reads no bytes. Every path has this step.
         SetOperation = "SetOperation" { operation: Operation, }
         /// The first way whose bytes fit; there is no way back. The steps behind this one run whichever was taken.

@@ -31,6 +31,8 @@ pub enum Kind {
     Double,
     Text,
     Bytes,
+    /// Of CSV: a text in which each quote stands twice.
+    Doubled,
 }
 
 /// A cell: what it is, and where it stands in its message.

@@ -3,7 +3,7 @@
 //! * `records`: where Kafka's records and their parts lie in the bytes of a fetch.
 //! * `prefixes`, `frames`: the tables of messages; the events of open-protocol's records.
 //! * `mysql`: where the rows of a result lie, and their cells.
-//! * `json`, `avro`, `matching`, `template`, `cells`, `scan`: row messages into columns.
+//! * `json`, `avro`, `csv`, `matching`, `template`, `cells`, `scan`: row messages into columns.
 //! * `contract`: what Python gives and gets.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ use pyo3::types::IntoPyDict;
 mod avro;
 mod cells;
 pub mod contract;
+mod csv;
 mod frames;
 mod json;
 mod matching;

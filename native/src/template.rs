@@ -86,6 +86,7 @@ impl Program {
         let fields = self.steps.most(&|step| match step {
             Step::AvroRow { fields, .. } => fields.len(),
             Step::TextRow { binary, .. } => binary.len(),
+            Step::CSVRow { quoted, .. } => quoted.len(),
             _ => 0,
         });
         fields.max(self.heads.len())
@@ -127,6 +128,11 @@ impl Program {
                     for (&is_binary, kept) in binary.iter().zip(&mut contents.cells[*image as usize]) {
                         (*kept, at) = mysql::cell(message, at, is_binary)?;
                     }
+                    contents.has[*image as usize] = true;
+                    at
+                }
+                Step::CSVRow { image, quoted, dialect } => {
+                    at = dialect.row(quoted, message, at, &mut contents.cells[*image as usize])?;
                     contents.has[*image as usize] = true;
                     at
                 }

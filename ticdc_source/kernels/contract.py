@@ -165,6 +165,33 @@ class TextRow:
     binary: Sequence[bool]
 
 
+class CSVDialect(NamedTuple):
+    """How rows of CSV are written.
+
+    Attributes:
+        quote: one byte around texts, or none.
+        terminator: what ends a row.
+    """
+
+    delimiter: bytes
+    quote: bytes
+    null: bytes
+    terminator: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CSVRow:
+    """Matches a row of CSV, and keeps its cells as this image; does not match its terminator.
+
+    Attributes:
+        quoted: for each column, whether its values stand in quotes.
+    """
+
+    image: Image
+    quoted: Sequence[bool]
+    dialect: CSVDialect
+
+
 @dataclass(frozen=True, slots=True)
 class AvroNumber:
     """Matches an integer of Avro from 1 to `most`, and keeps it in a slot."""
@@ -195,7 +222,19 @@ class Branch:
 
 
 Step: TypeAlias = (
-    Const | Choice | Number | Members | Row | Forget | AvroRow | TextRow | AvroNumber | AvroSkip | SetOperation | Branch
+    Const
+    | Choice
+    | Number
+    | Members
+    | Row
+    | Forget
+    | AvroRow
+    | TextRow
+    | CSVRow
+    | AvroNumber
+    | AvroSkip
+    | SetOperation
+    | Branch
 )
 
 

@@ -1,6 +1,6 @@
 """The counters of a read, and the lines of `metricsPath`.
 
-The Prometheus metrics are in inspection/progress.py, and those of a sync in the lakehouse's syncs/reports.py.
+The Prometheus metrics are in inspection/progress.py.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.wire import Wire
-from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.kernels.wire import Wire, text_bytes
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.csv.lines import (
     OWN_FIELDS,
     CSVCutter,
@@ -26,6 +26,7 @@ from ticdc_source.protocols.csv.lines import (
     rows_of,
     with_header,
 )
+from ticdc_source.protocols.csv.template import begin_of, template_of
 from ticdc_source.protocols.decoding import Decoder, ReadEvent
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed
@@ -40,6 +41,7 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
+from ticdc_source.protocols.templates import General, Templates
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -135,6 +137,11 @@ class CSV(Decoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Read the table of each row, quickly for rows that begin alike, as most of a file do."""
+        events = self._of_one_table(chunk)
+        if events is not None:
+            split = Split(tables={events.table: events})
+            split.keep(wants)
+            return split
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
         tables_by_head: dict[bytes, TableName] = {}
@@ -165,6 +172,22 @@ class CSV(Decoder):
         split.keep(wants)
         return split
 
+    def _of_one_table(self, chunk: Chunk) -> TableEvents | None:
+        """Return the events of a chunk if all are rows of one table with one key, and begin as TiCDC writes them."""
+        key, value = (each[0] if len(each) else None for each in (chunk.keys, chunk.values))
+        if key is None or value is None or chunk.keys.count(key) < len(chunk):
+            return None
+        try:
+            parsed, (table, head) = parsed_key(key), self._table_of(value)
+        except MALFORMED:
+            return None
+        begins = tuple(begin_of(operation, head, self.settings.files) for operation in _OPERATIONS)
+        if not all(value is not None and value.startswith(begins) for value in chunk.values):
+            return None
+        events = TableEvents.of_records(chunk, table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
+        events.event_keys = [parsed] * len(chunk)
+        return events
+
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
         """Return a row's table, and the bytes after the operation that name it, as TiCDC writes them."""
         own, quotes, _ = fields_of(message, self.settings.files, OWN_FIELDS)
@@ -176,10 +199,12 @@ class CSV(Decoder):
                 "csv.delimiter and csv.quote as in the changefeed"
             )
         name = TableName(text(own[2]), text(own[1]))
+        return name, self._head_of(name)
+
+    def _head_of(self, table: TableName) -> bytes:
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
-        parts = (part.replace(quote, 2 * quote) if quote else part for part in (name.table, name.database))
-        head = delimiter.join(f"{quote}{part}{quote}" for part in parts) + delimiter
-        return name, head.encode()
+        parts = (part.replace(quote, 2 * quote) if quote else part for part in (table.table, table.database))
+        return text_bytes(delimiter.join(f"{quote}{part}{quote}" for part in parts) + delimiter)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Read the fourth field, if rows have a commit-ts."""
@@ -194,6 +219,34 @@ class CSV(Decoder):
                 return None
 
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
+
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
+        keys = events.event_keys
+        key = next((key for key in keys if not key.is_cut), None)
+        templates = None if key is None else self._templates(events.table, key, learned)
+        if key is None or templates is None:
+            return general(events, None)
+        commit_ts = None if templates.settings.include_commit_ts else pa.nulls(len(events), pa.int64())
+        candidates = None
+        if keys.count(key) < len(keys):
+            candidates = pa.array([event for event, each in enumerate(keys) if each == key], pa.int32())
+        return templates.decode(events, learned, self._wire_of, general, commit_ts, candidates)
+
+    def _templates(self, table: TableName, key: Key, learned: LearnedTable) -> _KeyTemplates | None:
+        """Return the templates of rows with this key; None if only the general path can read or report them."""
+        kept = learned.kept(_KeyTemplates)
+        if kept.key != key:
+            settings = with_header(self.settings.files, key.header)
+            try:
+                columns = _columns(table, key, settings, learned)
+            except MALFORMED:
+                return None
+            kept.begin(key, settings)
+            quoted = [bool(settings.quote) and _is_quoted(column) for column in columns]
+            template = template_of(self._head_of(table), quoted, settings)
+            if template is not None:
+                kept.know(template, 0, columns)
+        return kept
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
@@ -240,6 +293,21 @@ class CSV(Decoder):
         if type_.name in BINARIES and self.settings.files.binary_encoding == "hex":
             return _HEX_BINARY, type_
         return wire, type_
+
+
+class _KeyTemplates(Templates):
+    """The templates of rows with one key: rows do not say which version of the table they have."""
+
+    __slots__ = ("key", "settings")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key: Key | None = None
+        self.settings = FileSettings()
+
+    def begin(self, key: Key, settings: FileSettings) -> None:
+        self.key, self.settings = key, settings
+        self.forget()
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:

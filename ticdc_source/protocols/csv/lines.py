@@ -90,9 +90,11 @@ class CSVCutter:
         return messages
 
     def _is_of_update(self, row: bytes) -> bool:
+        if self._settings.output_old_value is False or _TRUE.encode() not in row:
+            return False
         at = OWN_FIELDS + self._settings.include_commit_ts
         fields = fields_of(row, self._settings, at + 1)
-        return fields.says_is_update and fields.texts[at] == _TRUE and self._settings.output_old_value is not False
+        return fields.says_is_update and fields.texts[at] == _TRUE
 
 
 class _Rows:
