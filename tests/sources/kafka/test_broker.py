@@ -178,7 +178,7 @@ class TestPartitions:
         """A name that no topic can have is not waited for."""
         with (
             KafkaCluster(options(servers, subscribe="a b")) as cluster,
-            pytest.raises(OptionError, match="'a b' is not a valid name"),
+            pytest.raises(OptionError, match="'a b' is not a valid Kafka topic name"),
         ):
             cluster.partitions()
 
