@@ -75,10 +75,10 @@ METRICS = (
 # text for them.
 METADATA = {
     "_change_type": "`insert`, `update_preimage`, `update_postimage` or `delete`",
-    "_commit_version": "TiDB's commit-ts (TSO); if missing, a lower bound: the event time in milliseconds, `<< 18`",
+    "_commit_version": "TiDB's commit-ts (TSO); without one, the event time in milliseconds `<< 18`, a lower bound",
     "_commit_timestamp": "the time in the commit-ts, UTC",
-    "_sequence": "order of changes, unique in a topic; `rank` is 0 for `delete` and `update_preimage`, else 1; without "
-    "a commit-ts, always 1",
+    "_sequence": "sort key of changes, unique per topic; `rank`: 0 for `delete` and `update_preimage` with a "
+    "commit-ts, else 1",
     "_topic": "Kafka topic",
     "_partition": "Kafka partition",
     "_offset": "Kafka offset",
@@ -109,8 +109,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "_database": "database of the row or DDL",
         "_table": "table of the row or DDL, or NULL",
         "_commit_version": "commit-ts, or the watermark",
-        "_sequence": "as in changelog; `rank` is 0 for a delete, 1 for an insert or update, 2 for DDL, 3 for a "
-        "watermark; without a commit-ts, always 1",
+        "_sequence": "as in changelog; `rank`: 0 delete, 1 insert or update, 2 DDL, 3 watermark; 1 for all without "
+        "a commit-ts",
         "key": "handle-key columns as JSON, or NULL",
         "before": "row before the change, as JSON",
         "after": "row after the change, as JSON",
@@ -118,15 +118,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "ddl_type": "type of the DDL, as the protocol or TiDB names it",
         "ddl_type_code": "TiDB's code for the DDL type, or NULL",
         "ddl_query": "the statement",
-        "table_changes": "the table's definition as JSON, after the DDL or from a `bootstrap`, or NULL",
+        "table_changes": "JSON definition of the table after this DDL or `bootstrap`, else NULL",
         "watermark_ts": "the watermark: earlier records of this topic partition hold all events up to this commit-ts",
     },
     "record": {
         "_tables": "tables of the record's rows and DDL, as `database.table`",
         "_event_types": "`row`, `ddl`, `bootstrap`, `watermark`, `corrupt`; empty for a record without events",
-        "_commit_version": "the record's smallest commit-ts; NULL if finding it needs parsing",
+        "_commit_version": "the record's smallest commit-ts; NULL if unknown without parsing",
         "_watermark_ts": "the watermark, or NULL",
-        "_partitions": "how many topic partitions the read covers; 0 for reads of TiDB or files, NULL in `decode`",
+        "_partitions": "number of topic partitions read; 0 for TiDB or files, NULL from `ticdc_source.decode`",
     },
 }
 
@@ -141,7 +141,7 @@ FIELD_METADATA = {
     "ticdc.generated": "generated",
     "ticdc.default": "default value, without quotes",
     COMMENT: "comment",
-    UNDECIDED: "`true` if the type is undecided: the sample has only NULLs",
+    UNDECIDED: "`true` if the type is undecided: only NULLs were sampled",
     UNSTATED_PRECISION: "`true` for a DECIMAL of unknown precision",
     TABLE: "the table",
 }
