@@ -51,7 +51,7 @@ _HEAD = '''"""A pipeline with the tables of {topics}.
 
 Written by `ticdc-source inspect --pipeline {platform}` (ticdc-source {version}); run it again for new tables. Each
 table reads the topic once, from its first record: rows that have not changed since are missing, unless OPTIONS has
-snapshot=initial. With it, a full refresh also removes rows that TRUNCATE or DROP TABLE removed; without it, it does not.
+snapshot=initial. With it, a full refresh removes the rows that TRUNCATE or DROP TABLE left.
 """'''
 _OSS = (
     "# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).",
