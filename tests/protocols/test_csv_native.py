@@ -14,6 +14,7 @@ from tests.support.messages import TSO
 from tests.support.mutations import MUTATIONS
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.csv.template import template_of
 from ticdc_source.sources.storage.file_format import FileSettings
 
 SEED = 20261129
@@ -47,7 +48,7 @@ SETTINGS = [
         ('"', "'", ""), (",", "|+|"), ("\\N", "NULL"), (True, False), (None, True, False)
     )
     if quote or old is not None
-]
+] + [FileSettings(delimiter="é", terminator=b"|")]
 
 
 def schema_file(version: int, names: list[str]) -> tuple[bytes | None, bytes]:
@@ -105,6 +106,7 @@ def test_the_native_path_has_the_rows_and_errors_of_the_general_path(settings: F
         "csv.quote": settings.quote,
         "csv.delimiter": settings.delimiter,
         "csv.null": settings.null,
+        "terminator": settings.end_of_row.decode().replace("\r", "\\r").replace("\n", "\\n"),
         "csv.includeCommitTs": str(settings.include_commit_ts).lower(),
         "csv.binaryEncodingMethod": chance.choice(("base64", "hex")),
         "invalidUtf8": chance.choice(("replace", "fail")),
@@ -124,7 +126,7 @@ def test_the_native_path_has_the_rows_and_errors_of_the_general_path(settings: F
 
 @pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize(
-    "settings", [SETTINGS[0], SETTINGS[1], SETTINGS[-1]], ids=["detected", "old values", "no quote"]
+    "settings", [SETTINGS[0], SETTINGS[1], SETTINGS[-2]], ids=["detected", "old values", "no quote"]
 )
 def test_rows_as_ticdc_writes_them_take_the_native_path(settings: FileSettings) -> None:
     """No row is left to the general path if its texts need no escape without quotes."""
@@ -137,6 +139,7 @@ def test_rows_as_ticdc_writes_them_take_the_native_path(settings: FileSettings) 
         "csv.quote": settings.quote,
         "csv.delimiter": settings.delimiter,
         "csv.null": settings.null,
+        "terminator": settings.end_of_row.decode().replace("\r", "\\r").replace("\n", "\\n"),
         "csv.includeCommitTs": str(settings.include_commit_ts).lower(),
         **({} if settings.output_old_value is None else {"csv.outputOldValue": str(settings.output_old_value).lower()}),
     }
@@ -147,3 +150,9 @@ def test_rows_as_ticdc_writes_them_take_the_native_path(settings: FileSettings) 
     assert decoder.facts.definitions is not None
     learned = Learned(definitions=decoder.facts.definitions(split.bootstraps))
     assert not decoder.decode(events, plan_for(captured, **given), learned).parsed
+
+
+@pytest.mark.parametrize("settings", [FileSettings(quote="t"), FileSettings(quote="1"), FileSettings(delimiter="-")])
+def test_bytes_with_two_meanings_are_left_to_the_general_path(settings: FileSettings) -> None:
+    """A quote or delimiter that numbers or words may have makes no template."""
+    assert template_of(b"", [True], settings) is None

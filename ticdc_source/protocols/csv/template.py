@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ticdc_source.kernels.contract import Branch, Const, CSVDialect, CSVRow, Image, Number, Program, Slot, Step, Way
@@ -9,6 +10,7 @@ from ticdc_source.protocols.templates import COMMIT_TS, DELETE, INSERT, MOST_TSO
 from ticdc_source.sources.storage.file_format import FileSettings
 
 _TRUE, _FALSE = b"true", b"false"
+_PLAIN = re.compile(rb"[0-9A-Za-z\\\-\x80-\xff]")  # what numbers, words and escapes are made of
 _ANOTHER_COMMIT_TS = Number(Slot.IGNORED, MOST_TSO)  # of the second row of an update; the first one counts
 
 
@@ -26,10 +28,10 @@ def template_of(head: bytes, quoted: Sequence[bool], settings: FileSettings) -> 
     """
     delimiter, quote = settings.delimiter.encode(), settings.quote.encode()
     null, terminator = settings.null.encode(), settings.end_of_row
-    # Bytes with two meanings; a field is-update that looks like text.
-    if len(quote) > 1 or set(delimiter) & set(terminator + quote + b"\\") or set(quote) & set(terminator):
+    # Bytes with two meanings; without quotes, a text that may be the field is-update.
+    if _PLAIN.search(delimiter + quote + terminator) or set(quote) & set(delimiter + terminator):
         return None
-    if not quote and (settings.output_old_value is None or null.endswith(b"\\")):
+    if set(delimiter) & set(terminator) or (not quote and (settings.output_old_value is None or null.endswith(b"\\"))):
         return None
     dialect = CSVDialect(delimiter, quote, null, terminator)
     preimage, row = (CSVRow(image, quoted, dialect) for image in Image)
