@@ -9,7 +9,7 @@ import pytest
 
 from tests.pipeline.test_equivalence import outcome, plan_for
 from tests.protocols.test_csv import TEXTS, written
-from tests.support.captured import Captured, random_sizes, whole
+from tests.support.captured import Captured, random_sizes, single, whole
 from tests.support.messages import TSO
 from tests.support.mutations import MUTATIONS
 from ticdc_source.protocols import decoder_of
@@ -84,7 +84,17 @@ def row(names: list[str], settings: FileSettings, chance: random.Random, odd_val
 
 
 @pytest.mark.usefixtures("native_path")
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: "".join(map(str, (one.quote, one.delimiter, one.null))))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(
+            one,
+            id=f"{one.quote}{one.delimiter}{one.null}-{one.include_commit_ts}-{one.output_old_value}",
+            marks=pytest.mark.slow("another NULL") if one.null == "NULL" else (),
+        )
+        for one in SETTINGS
+    ],
+)
 def test_the_native_path_has_the_rows_and_errors_of_the_general_path(settings: FileSettings) -> None:
     """Rows of two versions of a table, some cut short or damaged."""
     chance = random.Random(f"{SEED} {settings}")
@@ -156,3 +166,61 @@ def test_rows_as_ticdc_writes_them_take_the_native_path(settings: FileSettings) 
 def test_bytes_with_two_meanings_are_left_to_the_general_path(settings: FileSettings) -> None:
     """A quote or delimiter that numbers or words may have makes no template."""
     assert template_of(b"", [True], settings) is None
+
+
+FORMS = {"a": "INT", "b": "INT"}
+BEGIN = f'"I","t","d""b",{TSO}'
+
+
+def file_of(columns: dict[str, str]) -> tuple[bytes | None, bytes]:
+    key, file = schema_file(1, list(columns.values()))
+    parsed = json.loads(file)
+    for column, name in zip(parsed["TableColumns"], columns, strict=True):
+        column["ColumnName"] = name
+    return key, json.dumps(parsed, separators=(",", ":")).encode()
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize(
+    ("columns", "rows", "options"),
+    [
+        (FORMS, [f"{BEGIN},1,2"], {}),
+        ({"a": "INT", "v": "VARCHAR"}, [f'{BEGIN},1,"x 1e99999999999999999999 y"'], {"schemaHints": "v binary"}),
+        ({"d": "DATETIME"}, [f'{BEGIN},"2026-01-31 10:00"', f'{BEGIN},"0000-00-00 00:00:00"'], {}),
+        ({"d": "DATETIME"}, [f'{BEGIN},"2026-01-31 10"', f'{BEGIN},"0000-01-01 10"', f'{BEGIN},"x"'], {}),
+        (FORMS, [f"{BEGIN},1,2", f"{BEGIN},false,1,2"], {"csv.null": "false"}),
+        (FORMS, [f"{BEGIN},1,2", f'{BEGIN},N",N"'], {"csv.null": 'N"'}),
+        (FORMS, [f"{BEGIN},1,2", '"I","t","d""b",7,1,2'], {"csv.null": "7"}),
+    ],
+)
+def test_odd_values_and_settings_are_read_alike(
+    columns: dict[str, str], rows: list[str], options: dict[str, str]
+) -> None:
+    """Rows in one chunk and one by one, on both paths, are the same."""
+    given = {"protocol": "csv", "mode": "PERMISSIVE", **options}
+    plain = [(key_of(1), row.encode()) for row in rows]
+    captured = Captured.of(file_of(columns), *plain)
+    schema = Captured.of(file_of(columns), plain[0]).schema(**given)
+
+    outcomes = [
+        outcome(captured, schema, sizes, native_path=path, **given)
+        for sizes in (whole, single)
+        for path in (True, False)
+    ]
+
+    assert isinstance(outcomes[0], pa.Table)
+    assert all(each == outcomes[0] for each in outcomes)
+
+
+@pytest.mark.usefixtures("native_path")
+def test_a_version_that_is_defined_again_is_read_anew() -> None:
+    """A schema file that changes a version's columns counts for the rows behind it."""
+    row = key_of(1), f"{BEGIN},1,2".encode()
+    captured = Captured.of(file_of(FORMS), row, file_of({"b": "INT", "a": "INT"}), row)
+    given = {"protocol": "csv", "mode": "PERMISSIVE"}
+    schema = Captured.of(file_of(FORMS), row).schema(**given)
+
+    for path in (True, False):
+        found = outcome(captured, schema, single, native_path=path, **given)
+        assert isinstance(found, pa.Table)
+        assert found.select(["a", "b"]).to_pylist() == [{"a": 1, "b": 2}, {"a": 2, "b": 1}]

@@ -28,6 +28,12 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
     """Read dates and datetimes; zero and invalid ones are handled as `zeroDate` says."""
     first_day = _FIRST_DAY[arrow]
 
+    def is_date(cell: str) -> bool:
+        try:
+            return bool(pc.greater_equal(pa.scalar(cell).cast(arrow), first_day).as_py())
+        except pa.ArrowInvalid:
+            return False
+
     def cast(cells: Cells) -> pa.Array:
         text = text_cells(cells)
         try:
@@ -36,18 +42,20 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
             array = None
         # Arrow has a year 0, Spark and Python do not.
         if array is None or pc.less(pc.min(array), first_day).as_py():
-            real = pa.array([_real_date(cell, settings) for cell in text.to_pylist()], pa.string())
-            return real.cast(arrow)
+            real = [_real_date(cell, settings, is_date) for cell in text.to_pylist()]
+            return pa.array(real, pa.string()).cast(arrow)
         return array
 
     return cast
 
 
-def _real_date(cell: str | None, settings: Settings) -> str | None:
+def _real_date(cell: str | None, settings: Settings, is_date: Callable[[str], bool]) -> str | None:
     if cell is None:
         return None
     match = _DATE.fullmatch(cell)
     if match is None:
+        if is_date(cell):  # in another form that Arrow reads
+            return cell
         raise ValueError("not a date")
     try:
         datetime.date(int(match[1]), int(match[2]), int(match[3]))

@@ -98,7 +98,10 @@ def _is_held(written: str) -> bool:
     if written.lstrip("-").isdecimal():
         return len(written) < 19 or (len(written) < 22 and -_2_63 <= int(written) < _2_64)  # noqa: PLR2004
     shortest = repr(float(written))
-    return shortest == written or Decimal(shortest) == Decimal(written)
+    try:
+        return shortest == written or Decimal(shortest) == Decimal(written)
+    except ArithmeticError:  # an exponent of 19 digits
+        return False
 
 
 def _number(written: str) -> float | Decimal:

@@ -314,9 +314,12 @@ class _Reader(Form):
         """Return a column of a scan; None if its kernel refuses the array: it gets cells from then on."""
         if cast is column.cast:
             return array_of(column.field.arrow, buffers)
-        cells: Cells = _json_cells(buffers) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
         run = column.run
         if run is None:
+            return None
+        try:
+            cells: Cells = _json_cells(buffers) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
+        except ValueError:  # a number that no decimal holds
             return None
         try:
             array = run(cells)

@@ -234,14 +234,13 @@ class CSV(Decoder):
 
     def _templates(self, table: TableName, key: Key, learned: LearnedTable) -> _KeyTemplates | None:
         """Return the templates of rows with this key; None if only the general path can read or report them."""
+        settings = with_header(self.settings.files, key.header)
+        try:
+            columns = _columns(table, key, settings, learned)
+        except MALFORMED:
+            return None
         kept = learned.kept(_KeyTemplates)
-        if kept.key != key:
-            settings = with_header(self.settings.files, key.header)
-            try:
-                columns = _columns(table, key, settings, learned)
-            except MALFORMED:
-                return None
-            kept.begin(key, settings)
+        if kept.begin(key, columns, settings):
             quoted = [bool(settings.quote) and _is_quoted(column) for column in columns]
             template = template_of(self._head_of(table), quoted, settings)
             if template is not None:
@@ -298,16 +297,20 @@ class CSV(Decoder):
 class _KeyTemplates(Templates):
     """The templates of rows with one key: rows do not say which version of the table they have."""
 
-    __slots__ = ("key", "settings")
+    __slots__ = ("_of", "settings")
 
     def __init__(self) -> None:
         super().__init__()
-        self.key: Key | None = None
+        self._of: tuple[Key, tuple[Column, ...]] | None = None
         self.settings = FileSettings()
 
-    def begin(self, key: Key, settings: FileSettings) -> None:
-        self.key, self.settings = key, settings
+    def begin(self, key: Key, columns: tuple[Column, ...], settings: FileSettings) -> bool:
+        """Forget the templates of another key, or of another definition of its version; return whether they are new."""
+        if self._of == (key, columns):
+            return False
+        self._of, self.settings = (key, columns), settings
         self.forget()
+        return True
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:

@@ -90,7 +90,8 @@ class CSVCutter:
         return messages
 
     def _is_of_update(self, row: bytes) -> bool:
-        if self._settings.output_old_value is False or _TRUE.encode() not in row:
+        may_say_true = _TRUE.encode() in row or (not self._quote and b"\\" in row)
+        if self._settings.output_old_value is False or not may_say_true:
             return False
         at = OWN_FIELDS + self._settings.include_commit_ts
         fields = fields_of(row, self._settings, at + 1)

@@ -33,6 +33,10 @@ def template_of(head: bytes, quoted: Sequence[bool], settings: FileSettings) -> 
         return None
     if set(delimiter) & set(terminator) or (not quote and (settings.output_old_value is None or null.endswith(b"\\"))):
         return None
+    if null in (_TRUE, _FALSE, b"I", b"U", b"D") or null.isdigit() or (quote and quote in null):
+        return None
+    if not quote and terminator in head:
+        return None
     dialect = CSVDialect(delimiter, quote, null, terminator)
     preimage, row = (CSVRow(image, quoted, dialect) for image in Image)
     between: list[Step] = [Const(delimiter)] if settings.include_commit_ts else []
