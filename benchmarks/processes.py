@@ -74,18 +74,21 @@ def sampled(root: int, interval: float = 0.1) -> Iterator[Sampler]:
 def cpu_seconds(root: int) -> float:
     """Return the CPU seconds of a process and of all processes below it, including those that have ended.
 
-    A process that ends while /proc is read is missed once, so the larger of two readings is taken.
+    The time of a process that ends is added to its parent's. If one ended while /proc was read, it may be counted twice
+    or not at all, so /proc is read until none has begun or ended.
     """
-    return max(_cpu_seconds(root), _cpu_seconds(root))
+    before = _below(root)
+    while True:
+        ticks = sum(sum(map(int, _stat(pid)[11:15])) for pid in before)  # its own and that of finished children
+        after = _below(root)
+        if after == before:
+            return ticks / os.sysconf("SC_CLK_TCK")
+        before = after
 
 
-def _cpu_seconds(root: int) -> float:
+def _below(root: int) -> set[int]:
     parents = _parents()
-    ticks = 0
-    for pid in parents:
-        if pid == root or root in _above(pid, parents, root):
-            ticks += sum(map(int, _stat(pid)[11:15]))  # user and system time, its own and that of finished children
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return {pid for pid in parents if pid == root or root in _above(pid, parents, root)}
 
 
 def own_cpu_seconds(pid: int) -> float:

@@ -146,4 +146,4 @@ def test_a_deep_document_is_a_row_or_a_bad_record(protocol: str, depth: int) -> 
         assert [row["j"] is None for row in found[::2]] == [False, False]
         if found[1]["j"] is None:
             assert "offset" in found[1]["_corrupt_record"]
-            assert re.search("too deep|depth limit", found[1]["_corrupt_record"])
+            assert re.search("too deep|depth (limit|exceeded)", found[1]["_corrupt_record"])
