@@ -98,6 +98,7 @@ class BatchScope:
         commit_end: the commit-ts that `endingCommitTs=resolved` stands for.
         topic_ids: the known topic ids when the read was planned.
         one_watermark: whether one watermark covers all records, like the checkpoint-ts of files.
+        merged_by: columns by which the rows are merged: a pre-image with the values of its post-image is left out.
     """
 
     ddl_copies: DDLCopies = field(default_factory=dict)
@@ -105,3 +106,4 @@ class BatchScope:
     commit_end: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     one_watermark: bool = False
+    merged_by: tuple[str, ...] = ()

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.kernels.arrays import as_indices, repeated, row_indices, taken
+from ticdc_source.kernels.arrays import are_all, as_indices, repeated, row_indices, taken
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
 from ticdc_source.kernels.wire import json_text
 from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, Rows, concatenated, in_order, row_facts
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, NAMES
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
+from ticdc_source.pipeline.survey import Survey
 from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
@@ -66,7 +67,22 @@ def fold(images: Rows) -> Folded:
 def _changelog(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
     table_events = events_of_one_table(split.tables, chunk, spec, state)
     decoded, failed = decode_events(table_events, spec.plan, spec, state)
-    return rows_of(table_events, decoded, spec, state), failed
+    return _to_merge(rows_of(table_events, decoded, spec, state), spec.scope.merged_by), failed
+
+
+def _to_merge(rows: Rows, keys: Sequence[str]) -> Rows:
+    """Leave out the pre-images with the key of their post-images: a merge by the key takes only these."""
+    is_old = pc.equal(rows.change_types, change_order.UPDATE_PREIMAGE)
+    columns = {name.lower(): column for name, column in rows.columns.items()}
+    if not keys or not is_old.true_count or not columns.keys() >= {key.lower() for key in keys}:
+        return rows
+    # Each pre-image is directly followed by its post-image.
+    is_new = pc.equal(rows.change_types, change_order.UPDATE_POSTIMAGE)
+    needless = pc.and_(is_old[:-1], is_new[1:])
+    for key in keys:
+        column = columns[key.lower()]
+        needless = pc.and_(needless, pc.fill_null(pc.equal(column[:-1], column[1:]), False))  # noqa: FBT003 (Arrow's)
+    return rows.filtered(pa.concat_arrays([pc.invert(needless), pa.array([True])]))
 
 
 def _envelope(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
@@ -235,21 +251,41 @@ def _events_at(
 
 def _by_record(count: int, events: Sequence[pa.Table]) -> dict[str, pa.Array]:
     """Return each record's names and smallest numbers; a number is NULL if there is none or one is unknown."""
+    if sum(each.num_rows for each in events) == count:
+        table = pa.concat_tables(events)
+        order = pc.sort_indices(table.column("position"))
+        if are_all(table.column("position").combine_chunks().take(order), count):  # each record has one event
+            return _alone(table.take(order))
     # With each record once, the groups are all records. Without threads, groups and names keep the order in which they
     # first occur.
     table = pa.concat_tables([_events_at(range(count), None), *events])
     records = table.group_by("position", use_threads=False).aggregate(_LEAST + _NAMED)
     named = {name: records.column(f"{name}_distinct").combine_chunks().cast(NAMES) for name, _, _ in _NAMED}
-    least = {name: records.column(f"{name}_min").combine_chunks() for name, _, _ in _LEAST}
-    none = pa.scalar(None, pa.int64())
-    return named | {name: pc.if_else(pc.equal(ts, _MOST), none, ts) for name, ts in least.items()}
+    return named | {name: _known(records.column(f"{name}_min")) for name, _, _ in _LEAST}
 
 
-def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
+def _alone(events: pa.Table) -> dict[str, pa.Array]:
+    """Return the names and numbers of records, each with one event."""
+    named = {}
+    for name, _, _ in _NAMED:
+        names = events.column(name).combine_chunks()
+        ends = pc.cumulative_sum(names.is_valid().cast(pa.int32()))
+        named[name] = pa.ListArray.from_arrays(pa.concat_arrays([pa.array([0], pa.int32()), ends]), names.drop_null())
+    return {name: array.cast(NAMES) for name, array in named.items()} | {
+        name: _known(events.column(name)) for name, _, _ in _LEAST
+    }
+
+
+def _known(numbers: pa.ChunkedArray) -> pa.Int64Array:
+    return pc.if_else(pc.equal(numbers, _MOST), pa.scalar(None, pa.int64()), numbers).combine_chunks()
+
+
+def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec, survey: Survey | None = None) -> Rows:
     """Return one row for each record of a chunk.
 
     With the option `tables` or a range of commit-ts, tombstones and records without wanted events are left out. A
-    record that cannot be split is always kept, because its tables are unknown.
+    record that cannot be split is always kept, because its tables are unknown. With a survey, the column `told` says
+    which records tell something new.
 
     Raises:
         DecodeError: a record could not be extracted from its record batch.
@@ -258,7 +294,10 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         raise DecodeError(chunk.failure, chunk.address(0))
     count = len(chunk)
     found: list[pa.Table] = []
+    telling: set[int] = set()
     for split in splits:
+        if survey is not None:
+            telling |= survey.told_by_split(chunk, split)
         for table, events in split.tables.items():
             found.append(_events_at(events.positions, "row", table, commit_ts=spec.decoder.commit_versions(events)))
         for event in split.ddl:
@@ -284,6 +323,8 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     if spec.scope.one_watermark:
         partitions = pc.if_else(columns["watermark_ts"].is_valid(), partitions, pa.scalar(0, pa.int32()))
     columns["partitions"] = partitions
+    if survey is not None:
+        columns["told"] = pc.is_in(row_indices(count), pa.array(sorted(telling), pa.int32()))
     rows = Rows(
         chunk=chunk,
         protocol=spec.decoder.facts.name,

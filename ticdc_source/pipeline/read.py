@@ -18,6 +18,7 @@ from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
+from ticdc_source.pipeline.survey import Survey
 from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.decoding import commit_versions_of, definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
@@ -53,7 +54,8 @@ def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None
     """
     state = ReadState.of(spec) if state is None else state
     portions = small_portions(chunks, [spec.decoder]) if spec.claim_checks else chunks
-    return coalesce_batches(_batches(portions, spec, state), spec.max_rows, spec.max_bytes)
+    batches = _batches(portions, spec, state)
+    return batches if spec.packs else coalesce_batches(batches, spec.max_rows, spec.max_bytes)
 
 
 def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
@@ -76,9 +78,10 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
     wants = _wants(spec)
+    survey = Survey(spec.decoder, spec.tables, native=spec.plan.native_path) if spec.packs else None
     for chunk in chunks:
         splits = _splits_of(chunk, spec, state, wants)
-        rows = record_rows(chunk, (_within(split, spec) for split in splits) if spec.commits else splits, spec)
+        rows = record_rows(chunk, (_within(split, spec) for split in splits) if spec.commits else splits, spec, survey)
         state.counters.count_commits(rows.commit_ts)
         batch = assemble(rows, (), spec.layout)
         state.counters.rows += batch.num_rows

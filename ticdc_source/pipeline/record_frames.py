@@ -17,14 +17,12 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import HEADERS
+from ticdc_source.pipeline.packed_records import unpacked_if
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.pipeline.survey import Survey
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, protocol_of, recognized
-from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
-from ticdc_source.protocols.events import Split, TableEvents
-from ticdc_source.schema.model import TableSchema, merge_schemas
-from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
@@ -56,21 +54,22 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
 
     A row is kept if it says something new about its table: a column, a wider type, another way to write it. So
     inference from the kept records equals inference from all. Rows and DDL from the commit-ts `end` on are left out.
-    Here and below, record batches of a DataFrame have the schema `RECORD`.
+    Here and below, record batches of a DataFrame have the schema `RECORD`, or hold packed records.
 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    seen: _Survey | None = None
+    seen: Survey | None = None
     for chunk, decoder in _with_decoder(record_chunks(batches, options), options):
-        seen = seen or _Survey(decoder, options, end)
+        tables, native = TableFilter(options.tables or ()), options.native_code != "off"
+        seen = seen or Survey(decoder, tables, end, native=native)
         yield from _records_at(chunk, seen.told_by(chunk))
 
 
 def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
     """Return record batches of the schema `RECORD` as chunks, while the protocol may be unknown."""
     cutter = RowChunks(min(_CHUNK_RECORDS, options.max_rows_per_batch), options.max_bytes_per_batch, headers)
-    chunks = cutter.chunks(batches)
+    chunks = cutter.chunks(unpacked_if(batches, RECORD))
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
 
 
@@ -89,7 +88,7 @@ def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[C
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return each protocol of the records once, as a row with `protocol`; bad records have none."""
     found: set[str] = set()
-    for batch in batches:
+    for batch in unpacked_if(batches, RECORD):
         keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
         names = {recognized(key, value) for key, value in zip(keys, values, strict=True)} - {None, *found}
         found |= {name for name in names if name is not None}
@@ -113,101 +112,6 @@ def _records_at(chunk: Chunk, positions: Iterable[int]) -> Iterator[pa.RecordBat
     ]
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=RECORD)
-
-
-class _Survey:
-    """What one task knows about each table."""
-
-    def __init__(self, decoder: Decoder, options: Options, end: int | None) -> None:
-        self._decoder = decoder
-        self._tables = TableFilter(options.tables or ())
-        self._end = end
-        self._seen: dict[TableName, set[TableSchema]] = {}
-        self._merged: dict[TableName, TableSchema] = {}
-        self._places: set[tuple[str, int]] = set()
-        self._has_corrupt = False
-        self._learned = Learned(native=options.native_code != "off")
-
-    def told_by(self, chunk: Chunk) -> set[int]:
-        positions: set[int] = set()
-        place = (chunk.topic, chunk.partition)
-        if self._end is None and place not in self._places:  # to know the topic partitions
-            self._places.add(place)
-            positions.add(0)
-        for split in splits_of(self._decoder, chunk, learned=self._learned):
-            positions |= {event.position for event in split.ddl if self._is_before_end(event.commit_ts)}
-            positions |= self._defined_by(split)
-            if split.corrupt and not self._has_corrupt:
-                self._has_corrupt = True
-                positions.add(split.corrupt[0].position)
-            for table, events in split.tables.items():
-                if self._tables.matches(table):
-                    positions |= self._told_by_rows(table, self._before_end(events))
-                elif table not in self._seen:  # one row of each other table, for the error that lists the tables
-                    self._seen[table] = set()
-                    positions.add(events.positions[0])
-        return positions
-
-    def _defined_by(self, split: Split) -> set[int]:
-        """Add the table versions that a split defines; return the positions of new BOOTSTRAPs."""
-        definitions = self._decoder.facts.definitions
-        if definitions is None:
-            return set()
-        known = self._learned.definitions
-        known.update(definitions(split.ddl))
-        new = {event.position for event in split.bootstraps if not definitions([event]).keys() <= known.keys()}
-        known.update(definitions(split.bootstraps))
-        return new
-
-    def _is_before_end(self, commit_ts: int | None) -> bool:
-        return self._end is None or commit_ts is None or commit_ts < self._end
-
-    def _before_end(self, events: TableEvents) -> TableEvents:
-        if self._end is None:
-            return events
-        return events.picked(_indices_before(commit_versions_of(events, self._decoder), self._end))
-
-    def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
-        positions = set(self._new_among(table, events))
-        if not positions and len(events) and table not in self._seen:  # none can be read: the error says why
-            self._seen[table] = set()
-            positions.add(events.positions[0])
-        return positions
-
-    def _new_among(self, table: TableName, events: TableEvents) -> Iterator[int]:
-        """Yield, in order, the positions of events that say something new."""
-        schemas = self._described(events) if len(events) else []
-        if not any([self._is_new(table, schema, keep=len(events) == 1) for schema in schemas]):  # noqa: C419
-            return
-        if len(events) == 1:
-            yield events.positions[0]
-            return
-        half = len(events) // 2
-        for part in (range(half), range(half, len(events))):
-            yield from self._new_among(table, events.picked(part))
-        for schema in schemas:  # together they may say more than each alone
-            self._is_new(table, schema, keep=True)
-
-    def _described(self, events: TableEvents) -> list[TableSchema]:
-        return self._decoder.describe(events, learned=self._learned)
-
-    def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
-        """Whether a schema says something new; `keep` adds it to what is known."""
-        seen = self._seen.get(table, ())
-        if schema in seen:
-            return False
-        merged = self._merged.get(table)
-        both = merge_schemas([schema] if merged is None else [merged, schema])
-        assert both is not None  # noqa: S101 (for mypy)
-        if keep:
-            self._seen.setdefault(table, set()).add(schema)
-            self._merged[table] = both
-        return merged is None or frozenset(both.columns) != frozenset(merged.columns)
-
-
-def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
-    before = pc.fill_null(pc.less(commit_versions, end), True)  # noqa: FBT003 (Arrow's)
-    return pc.indices_nonzero(before).to_pylist()  # type: ignore[no-any-return]
 
 
 @each_from_one_frame
@@ -244,7 +148,7 @@ def decode_rows(
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
-    chunks = cutter.chunks(batches)
+    chunks = cutter.chunks(unpacked_if(batches, RECORD))
     protocol = context.protocol
     first: list[Chunk] = []
     while protocol is None:
@@ -256,8 +160,7 @@ def decode_rows(
             protocol = detect_protocol([chunk])
     cutter.max_records = min(PROTOCOLS[protocol].facts.chunk_records, options.max_rows_per_batch)
     spec = read_spec(schema, options, context, scope, protocol=protocol)
-    for batch in read(chain(first, chunks), spec):
-        yield without_unknown(batch, unknown)
+    yield from spec.packed(without_unknown(batch, unknown) for batch in read(chain(first, chunks), spec))
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ticdc_source.pipeline.assemble import Rows, row_facts
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
+from ticdc_source.pipeline.packed_records import RECORD_ROWS, TOLD, are_packed, pack
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.decoding import Decoder
@@ -50,6 +51,7 @@ class ReadSpec:
         plan_of: with `outputFormat=event`, builds the plan of a table.
         claim_checks: whether messages may be in claim-check files; chunks are then cut into small portions.
         definitions: the table versions known before the read.
+        packs: whether the rows are records to be packed.
     """
 
     decoder: Decoder
@@ -66,6 +68,7 @@ class ReadSpec:
     claim_checks: bool
     scope: BatchScope
     definitions: Definitions
+    packs: bool
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
         """Whether to keep a DDL event; of several copies, the one in the lowest partition is kept.
@@ -78,6 +81,9 @@ class ReadSpec:
         if of_topic is None:
             return chunk.partition == 0
         return not any(copies.has(event) for partition, copies in of_topic.items() if partition < chunk.partition)
+
+    def packed(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return pack(batches) if self.packs else batches
 
 
 @dataclass(slots=True)
@@ -118,7 +124,7 @@ def read_spec(
         OptionError: this process lacks the native path, and `nativeCode` requires it.
     """
     refuse_missing(options.native_code)
-    layout = Layout.of(schema, options)
+    layout = layout_of(schema, options)
     end = scope.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts
     return ReadSpec(
         decoder=decoder_of(context.protocol or protocol or "", options),
@@ -135,7 +141,20 @@ def read_spec(
         claim_checks=options.claim_check_location is not None,
         scope=scope,
         definitions=context.definitions,
+        packs=are_packed(schema.names),
     )
+
+
+def layout_of(schema: pa.Schema, options: Options) -> Layout:
+    """Return the layout of a read schema; that of packed records is of the records.
+
+    Raises:
+        SchemaError: see `Layout.of`.
+    """
+    if options.output_format == "record" and are_packed(schema.names):
+        layout = Layout.of(RECORD_ROWS, replace(options, metadata_column_prefix="_"))
+        return replace(layout, schema=RECORD_ROWS.append(TOLD), own={**layout.own, "told": TOLD.name})
+    return Layout.of(schema, options)
 
 
 def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:

@@ -95,7 +95,7 @@ def read_partition(
             state.counters = Counters()
             if search is not None:
                 search.around = offset_range
-            yield from read(fetcher.fetch(offset_range), spec, state)
+            yield from spec.packed(read(fetcher.fetch(offset_range), spec, state))
             lines.append(
                 metrics_line(
                     state.counters,

@@ -253,9 +253,14 @@ class CanalJSON(JSONDecoder):
             raise ValueError(f"message type {message_type!r}")
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Look for the TiDB extension near the end of each message."""
-        ends = pc.binary_slice(events.payload_array(), -_LONGEST_EXTENSION, None)
-        return number_after(ends, _EXTENSION)
+        """Look for the TiDB extension near the end of each message, where it mostly has nothing else."""
+        payloads = events.payload_array()
+        begins = pc.equal(pc.binary_slice(payloads, -_LENGTH, _DIGITS.start), _BEFORE)
+        if pc.all(pc.and_(begins, pc.equal(pc.binary_slice(payloads, _DIGITS.stop, None), _AFTER))).as_py():
+            digits = pc.binary_slice(payloads, _DIGITS.start, _DIGITS.stop)
+            if pc.all(pc.match_substring_regex(digits, r"^[1-9]\d{17}$")).as_py():
+                return digits.cast(pa.string()).cast(pa.int64())
+        return number_after(pc.binary_slice(payloads, -_LONGEST_EXTENSION, None), _EXTENSION)
 
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
         def parse(some: TableEvents, learn: KeepTemplate) -> None:
@@ -310,6 +315,10 @@ def _marks_of(message: JSONObject) -> Marks:
 
 
 # The TiDB extension ends a message. A text has a backslash before each quote, so none looks like this.
+# The end of a message whose extension has only a commit-ts, of 18 digits as those of the years 1996 to 2090.
+_BEFORE, _AFTER = b'"_tidb":{"commitTs":', b"}}"
+_DIGITS = slice(-18 - len(_AFTER), -len(_AFTER))
+_LENGTH = len(_BEFORE) - _DIGITS.start
 _EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]', 512
 
 

@@ -18,6 +18,7 @@ from pyspark.sql.column import Column
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.packed_records import HELD, PACKED, RECORD_ROWS, TOLD, are_packed, pack, unpacked
 from ticdc_source.pipeline.read import leave_out_modules
 from ticdc_source.pipeline.record_frames import (
     RECORD,
@@ -40,6 +41,9 @@ from ticdc_source.planning.frame_sample import (
 )
 from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
+
+# A stream of `outputFormat=record` with this schema gives `tables` the same records at a lower cost: in fewer rows.
+PACKED_RECORDS = to_spark(PACKED)
 
 
 @from_one_frame
@@ -117,10 +121,15 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
 
 
 def decoded(
-    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
+    records: DataFrame,
+    schema: pa.Schema,
+    sampled: FrameSample | None,
+    options: Options,
+    unknown: frozenset[str],
+    merged_by: tuple[str, ...] = (),
 ) -> DataFrame:
     context = context_of_records(schema, sampled, options)
-    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
+    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies, merged_by=merged_by)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()
@@ -172,6 +181,33 @@ def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa
     return to_records(records.mapInArrow(run, to_spark(RECORD)).drop("timestamp", "headers").collect())
 
 
+def telling(records: DataFrame) -> pa.RecordBatch:
+    """Return the packed records that tell the schema, as `surveyed`, if all were looked at while they were read."""
+    rows = records.where(TOLD.name).select(PACKED.names).collect()
+    batch = pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in rows], schema=PACKED)
+    batches = list(unpacked([batch], RECORD))
+    return batches[0] if batches else to_records([])
+
+
+def packed(records: DataFrame) -> DataFrame:
+    """Pack rows of `outputFormat=record`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pack(batches)
+
+    return records.select(RECORD_ROWS.names).mapInArrow(run, to_spark(PACKED))
+
+
+def rows_of_packed(records: DataFrame) -> DataFrame:
+    """Return packed records as rows of `outputFormat=record`, with the column `_held` if they have it."""
+    schema = RECORD_ROWS.append(HELD) if HELD.name in records.columns else RECORD_ROWS
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return unpacked(batches, schema)
+
+    return records.mapInArrow(run, to_spark(schema))
+
+
 def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
@@ -181,9 +217,13 @@ def records_of(
 ) -> tuple[DataFrame, frozenset[str]]:
     """Return a frame with the columns of `RECORD` and `more`, and the metadata columns that it cannot fill.
 
+    Packed records keep their columns.
+
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
     """
+    if are_packed(frame.columns):
+        return frame.select(*PACKED.names, *(column.alias(name) for name, column in more.items())), frozenset()
     names, given = column_names(frame.columns), frame.schema
     columns = [
         (

@@ -23,9 +23,9 @@ from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import TaskFacts
 from ticdc_source.pipeline.read import leave_out_modules
+from ticdc_source.pipeline.spec import layout_of
 from ticdc_source.planning import load, partitions
 from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
@@ -91,7 +91,7 @@ class _Reader:
         self._schema = schema
         self._options = options
         self._shown = set(shown)  # warnings of load()
-        Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
+        layout_of(to_arrow(schema), options)  # refuses a wrong schema at once
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_in_task(partition, to_arrow(self._schema), self._options)

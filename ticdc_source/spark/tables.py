@@ -19,6 +19,7 @@ from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from
 from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.options.topics import TopicPartition, parse_table
+from ticdc_source.pipeline.packed_records import PACKED, RECORD_ROWS, are_packed
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
@@ -26,7 +27,16 @@ from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.source import DEFINITION
-from ticdc_source.spark.frames import decode, decoded, records_of, surveyed
+from ticdc_source.spark.frames import (
+    PACKED_RECORDS,
+    decode,
+    decoded,
+    packed,
+    records_of,
+    rows_of_packed,
+    surveyed,
+    telling,
+)
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
@@ -53,7 +63,6 @@ class Tables(dict[str, DataFrame]):
             records are bad.
         resolved_before: the `resolved_ts` of the previous micro-batch.
         errors: why tables cannot be read, unless `on_table_error` is and was `fail`.
-        records: the records of the micro-batch, and those held back before it, as in `outputFormat=record`.
         bad_record_error: the error of the first bad record of an unknown table, if it was not raised. The
             `_event_types` of such records have `corrupt`.
     """
@@ -65,17 +74,30 @@ class Tables(dict[str, DataFrame]):
         self.resolved_before: int | None = None
         self.protocol: str | None = None
         self.errors: dict[str, TiCDCSourceError] = {}
-        self.records: DataFrame | None = None
+        self._records: DataFrame | None = None
         self.bad_record_error: TiCDCSourceError | None = None
-        self._tolerant: Callable[[str, bool], DataFrame] = lambda name, _: self[name]
+        self._changes: Callable[..., DataFrame] = lambda name, **_: self[name]
         self._persisted: list[DataFrame] = []
+
+    def records(self, where: Column | None = None) -> DataFrame:
+        """Return the records of the micro-batch, and those held back before it, as in `outputFormat=record`.
+
+        `where` is about what records with the same tables and event types have in common, not about a single record.
+        `_held` says whether the record was held back.
+        """
+        assert self._records is not None  # noqa: S101 (for mypy)
+        return rows_of_packed(self._records if where is None else self._records.where(where))
 
     def tolerant(self, name: str, *, keys_alone: bool = False) -> DataFrame:
         """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`.
 
         With `keys_alone`, messages with only the key are not bad records, as with `onHandleKeyOnly=null`.
         """
-        return self._tolerant(name, keys_alone)
+        return self._changes(name, tolerant=True, keys_alone=keys_alone)
+
+    def to_merge(self, name: str, keys: Iterable[str]) -> DataFrame:
+        """Return the changes of a table without pre-images that have the values of their post-images in `keys`."""
+        return self._changes(name, merged_by=tuple(keys))
 
     def close(self) -> None:
         """Release the records of the micro-batch; afterwards the DataFrames read Kafka again."""
@@ -159,8 +181,8 @@ def tables(
     spark, number = frame.sparkSession, batch_id or 0
     with _released_on_error() as result:
         before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
-        held = None if before.held is None else _as_records(before.held, options)
-        records = _planned_as_one(result.persist(_with_held(_as_records(frame, options), held)))
+        held = None if before.held is None else _as_packed(before.held, options)
+        records = _planned_as_one(result.persist(_with_held(_as_packed(frame, options), held)))
         if on_table_error == "report":
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
@@ -170,7 +192,14 @@ def tables(
             held_from = _held_from(records, progress, consistency)
             result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch = _MicroBatch(
-            records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
+            records,
+            parsed,
+            own,
+            before.progress,
+            is_told=not set(RECORD_ROWS.names) <= set(frame.columns) and held_from is None,
+            held_from=held_from,
+            has_held=held is not None,
+            known_ddl=known_ddl,
         )
         content = batch.content(before.ddl, on_table_error)
         resumed = {name.lower(): skipped_in for name, skipped_in in (resume or {}).items()}
@@ -233,11 +262,13 @@ def replayed(
     before = state.before(kept.sparkSession, batch_id)
     place = ("_topic", "_partition", "_offset")
     with _released_on_error() as result:
-        records = result.persist(kept.repartition(*place[:2]).sortWithinPartitions(*place))
+        ordered = kept.repartition(*place[:2]).sortWithinPartitions(*place)
+        fresh, held = (packed(ordered.where(condition)) for condition in ("NOT _held", "_held"))
+        records = result.persist(_with_held(fresh, held))
         result.protocol = _protocol_of(records, parsed)
         parsed, own = _with_protocol(result.protocol, parsed, own)
         batch = _MicroBatch(
-            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from,
+            records, parsed, own, replace(before.progress, resolved_ts=resolved_before), held_from=held_from,
             has_held=True, known_ddl=known_ddl,
         )  # fmt: skip
         batch.fill(result, batch.content(_ddl_before(before.ddl, records), "report"), "report", {})
@@ -247,7 +278,7 @@ def replayed(
 def _ddl_before(ddl: pa.RecordBatch, records: DataFrame) -> pa.RecordBatch:
     """Return the records with DDL that are not in the micro-batch, whose DDL is new."""
     place = ("_topic", "_partition", "_offset")
-    with_ddl = records.where(sf.array_contains("_event_types", "ddl")).select(*place).collect()
+    with_ddl = rows_of_packed(records.where(sf.array_contains("_event_types", "ddl"))).select(*place).collect()
     again = {tuple(row) for row in with_ddl}
     places = zip(*(ddl.column(name[1:]).to_pylist() for name in place), strict=True)
     return ddl.filter(pa.array([one not in again for one in places], pa.bool_()))
@@ -337,11 +368,13 @@ def _with_protocol(
     return replace(options, protocol=protocol), {name: replace(each, protocol=protocol) for name, each in own.items()}
 
 
-def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
-    if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
+def _as_packed(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
+    if are_packed(frame.columns):
         return _with_original_names(frame, options)
+    if set(RECORD_ROWS.names) <= set(frame.columns):
+        return _with_original_names(packed(frame), options)
     own_options = {name: value for name, value in options.items() if is_of_messages(name)}
-    return decode(frame, outputFormat="record", **own_options)
+    return decode(frame, PACKED_RECORDS, outputFormat="record", **own_options)
 
 
 def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
@@ -408,10 +441,11 @@ class _MicroBatch:
     """The records of a micro-batch, and those that were held back before it.
 
     Attributes:
-        records: rows of `outputFormat=record`, persisted, with `_held`.
+        records: packed records, persisted, with `_held`.
         options: the options of `tables`.
         own: the options of single tables, by lower-case name.
         before: the progress before it.
+        is_told: whether the records that tell the schema are marked.
         held_from: the commit-ts from which changes are held back; None if none are.
         has_held: whether some of the records may have been held back before it.
         known_ddl: DDL known from elsewhere.
@@ -421,6 +455,7 @@ class _MicroBatch:
     options: Options
     own: Mapping[str, Options]
     before: Progress
+    is_told: bool = False
     held_from: int | None = None
     has_held: bool = False
     known_ddl: Mapping[str, Sequence[DDLEvent]] = field(default_factory=dict)
@@ -436,7 +471,11 @@ class _MicroBatch:
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         told = [event.table for events in self.known_ddl.values() for event in events]
         earlier_tables = [*told, *map(parse_table, [*self.known_ddl, *sorted(self.before.tables)])]
-        records = surveyed(self.named.select(RECORD.names), self.options, self.held_from)
+        records = (
+            telling(self.named)
+            if self.is_told
+            else surveyed(self.named.select(PACKED.names), self.options, self.held_from)
+        )
         reports = on_table_error == "report"
         # Messages with only the key at least tell the key; only their decoding fails.
         tolerant = replace(self.options, mode="DROPMALFORMED", on_handle_key_only="null")
@@ -453,10 +492,8 @@ class _MicroBatch:
         self, result: Tables, content: FoundTables, on_table_error: str, skipped: Mapping[str, tuple[int, str]]
     ) -> None:
         result.ddl = {str(name): events for name, events in content.ddl.items()}
-        result.records, result.bad_record_error = self.records, content.corrupt
-        result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
-            parse_table(name), content, tolerant=True, keys_alone=keys_alone
-        )
+        result._records, result.bad_record_error = self.records, content.corrupt  # noqa: SLF001
+        result._changes = lambda name, **how: self._changes(parse_table(name), content, **how)  # noqa: SLF001
         with_ddl = (name for name in content.ddl if name.table)
         for name in sorted({*content.schemas, *content.errors, *with_ddl}):
             skip = skipped.get(str(name))
@@ -477,7 +514,13 @@ class _MicroBatch:
                     _report(result, name, error, on_table_error)
 
     def _changes(
-        self, name: TableName, content: FoundTables, *, tolerant: bool = False, keys_alone: bool = False
+        self,
+        name: TableName,
+        content: FoundTables,
+        *,
+        tolerant: bool = False,
+        keys_alone: bool = False,
+        merged_by: tuple[str, ...] = (),
     ) -> DataFrame:
         """Return the changes of a table; of held-back records, only those not returned before."""
         records = self.named.where(sf.array_contains("_names", str(name).lower()))
@@ -500,7 +543,7 @@ class _MicroBatch:
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
-        frames = (decoded(part.select(RECORD.names), schema, None, its, self.unknown) for part, its in parts)
+        frames = (decoded(part.select(PACKED.names), schema, None, its, self.unknown, merged_by) for part, its in parts)
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
@@ -511,7 +554,7 @@ class _MicroBatch:
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)
 
-        return self.named.select(RECORD.names).mapInArrow(run, to_spark(RECORD))
+        return self.named.select(PACKED.names).mapInArrow(run, to_spark(RECORD))
 
 
 def _failure(changes: DataFrame) -> TiCDCSourceError | None:

@@ -17,7 +17,8 @@ from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
 from ticdc_lakehouse.syncs.session_and_catalog import refuse_connect, start_workers
 from ticdc_lakehouse.targets.sessions import with_verbatim_sql
-from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
+from ticdc_source import infer_schema
+from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, PACKED_RECORDS, warn
 
 _QUERY = "ticdc-lakehouse sync"  # the name of its stream
 _BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
@@ -100,7 +101,8 @@ def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **mor
     if limits and trigger is None and not HAS_ADMISSION_CONTROL:
         warn(f"Option '{limits[0]}' is ignored: before PySpark 4.2, a sync without a trigger is one micro-batch")
         options = {name: text for name, text in options.items() if name not in limits}
-    return spark.readStream.format("ticdc").options(**options).load()
+    infer_schema(options)  # checks the options, as load() does only without a schema
+    return spark.readStream.format("ticdc").schema(PACKED_RECORDS).options(**options).load()
 
 
 def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, records: DataFrame) -> None:

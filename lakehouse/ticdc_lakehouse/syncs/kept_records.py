@@ -8,14 +8,14 @@ after `resolved_before`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -58,7 +58,7 @@ class KeptRecords:
         name = blake2b(self._table.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self._folder = f"{checkpoint}/aside/{name}"
 
-    def keep(self, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
+    def keep(self, batch_id: int, records: Callable[[Column], DataFrame], bounds: Bounds) -> None:
         """Keep the records of a micro-batch that have a row of the table or DDL.
 
         A micro-batch that Spark repeats replaces its kept records.
@@ -66,7 +66,7 @@ class KeptRecords:
         rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")
         own = F.struct(*(F.lit(value).cast("bigint").alias(name) for name, value in asdict(bounds).items()))
-        kept = records.where(rows | ddl).withColumn(_BOUNDS, own)
+        kept = records(rows | ddl).withColumn(_BOUNDS, own)
         check_permission()
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 

@@ -97,11 +97,11 @@ class MicroBatch:
 
     def quarantine_without_table(self) -> int:
         """Put bad records of unknown tables into quarantine, or raise their error; return how many there are."""
-        if self.changes.bad_record_error is None or self.changes.records is None:
+        if self.changes.bad_record_error is None:
             return 0
         if self._config.bad_records == "fail":
             raise self.changes.bad_record_error
-        bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
+        bad = self.changes.records(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
         protocol = self.changes.protocol or next(iter(PROTOCOLS))
         given = {name: text for name, text in self._config.decode_options().items() if is_of_messages(name)}
         rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **{**given, "protocol": protocol})
@@ -114,7 +114,7 @@ class MicroBatch:
     def apply(self, names: Sequence[str]) -> list[Outcome]:
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self._config.layout.refused(table for table in every if self._config.selects(table))
-        spark = None if self.changes.records is None else self.changes.records.sparkSession
+        spark = self.changes.records().sparkSession
         runs = [
             in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
             for name in names
@@ -140,11 +140,19 @@ class MicroBatch:
                 self._keep(name)
             if Effect.WRITE not in effects:
                 return Outcome(status)
-            return self.context.shared.retried(lambda: self._write(status, self.changes[name]), name)
+            return self.context.shared.retried(lambda: self._write(status, self._changes_of(status)), name)
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
             if not follows or self.context.shared.stops_all(error):
                 raise
             return self._write_readable(status, error)
+
+    def _changes_of(self, status: TableStatus) -> DataFrame:
+        """Return the changes of a table; for a merge alone, only those pre-images that change the key."""
+        name = status.table_name
+        frame, settings = self.changes[name], self._config.of_table(parse_table(name))
+        keys = settings.keys or [field.name for field in frame.schema if (field.metadata or {}).get(KEY) == "true"]
+        is_merged = bool(keys) and status.kind in (None, "table") and not (settings.log or settings.history)
+        return self.changes.to_merge(name, keys) if is_merged else frame
 
     def _needs_load(self, status: TableStatus) -> bool:
         """Whether a table must be loaded before its changes are written.
@@ -339,14 +347,15 @@ class MicroBatch:
         return Outcome(status)
 
     def _keep(self, name: str) -> None:
-        records = self.changes.records
-        if self.is_replay or records is None:
+        if self.is_replay:
             return
         resolved_ts, batch_id = self.changes.resolved_ts, self.facts.batch_id or 0
         held_from = None if self._config.consistency == "latest" else (resolved_ts or 0) + 1
         bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
         kept = self.context.kept(name)
-        self.context.shared.retried(lambda: kept.keep(batch_id, records, bounds), f"The kept records of {name}")
+        self.context.shared.retried(
+            lambda: kept.keep(batch_id, self.changes.records, bounds), f"The kept records of {name}"
+        )
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
