@@ -51,8 +51,8 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     "decimal": (
         ("decimal(12,2)", parse_type("decimal(12,2)")),
         ("decimal(65,30), or more than 38 digits", parse_type("decimal(65,30)")),
-        ("decimal of unknown precision, values such as 1.50", ColumnType("decimal", whole=1, scale=2)),
-        ("decimal of unknown precision, only NULLs", ColumnType("decimal")),
+        ("decimal of unknown precision, with values such as 1.50", ColumnType("decimal", whole=1, scale=2)),
+        ("decimal of unknown precision, with only NULLs", ColumnType("decimal")),
     ),
     "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit of unknown length", parse_type("bit(8)"))),
     "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),

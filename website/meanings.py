@@ -63,7 +63,7 @@ METRICS = (
     Metric("max_commit_ts", "bigint", "smallest and largest commit-ts returned, or null", nullable=True),
     Metric("watermark", "bigint", "largest watermark, or null", nullable=True),
     Metric("ending_commit_ts", "bigint",
-           "`endingCommitTs`, as a number even for `resolved`; or null", nullable=True),
+           "`endingCommitTs` as a number, even for `resolved`, or null", nullable=True),
     Metric("client", "string", "the Kafka client and its version", nullable=True),
     Metric("decoded.native", "bigint", "row images decoded by the native and by the general path"),
     Metric("decoded.general", "bigint", "row images decoded by the native and by the general path"),
@@ -75,9 +75,9 @@ METRICS = (
 # text for them.
 METADATA = {
     "_change_type": "`insert`, `update_preimage`, `update_postimage` or `delete`",
-    "_commit_version": "TiDB's commit-ts (TSO); without one, the event time in milliseconds `<< 18`, a lower bound",
+    "_commit_version": "TiDB's commit-ts (TSO); without one, a lower bound: the event time in milliseconds `<< 18`",
     "_commit_timestamp": "the time in the commit-ts, UTC",
-    "_sequence": "sort key of changes, unique per topic; `rank`: 0 for `delete` and `update_preimage` with a "
+    "_sequence": "sort key of changes, unique per topic; `rank` is 0 for `delete` and `update_preimage` with a "
     "commit-ts, else 1",
     "_topic": "Kafka topic",
     "_partition": "Kafka partition",
@@ -98,7 +98,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "before": "row before the change, or NULL",
         "after": "row after the change, or NULL",
         "source": "where the event comes from",
-        "op": "`c` insert, `u` update, `d` delete, `r` row of an initial load",
+        "op": "`c` (insert), `u` (update), `d` (delete) or `r` (row of an initial load)",
         "ts_ms": "when the message was written: epoch milliseconds, or NULL",
         "_sequence": "as in changelog; `rank` is 0 for a delete with a commit-ts, else 1",
         "_op": "the same as `op`",
@@ -109,8 +109,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "_database": "database of the row or DDL",
         "_table": "table of the row or DDL, or NULL",
         "_commit_version": "commit-ts, or the watermark",
-        "_sequence": "as in changelog; `rank`: 0 delete, 1 insert or update, 2 DDL, 3 watermark; 1 for all without "
-        "a commit-ts",
+        "_sequence": "as in changelog; `rank` is 0 (delete), 1 (insert or update), 2 (DDL or bootstrap) or "
+        "3 (watermark); without a commit-ts, always 1",
         "key": "handle-key columns as JSON, or NULL",
         "before": "row before the change, as JSON",
         "after": "row after the change, as JSON",
@@ -124,7 +124,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "record": {
         "_tables": "tables of the record's rows and DDL, as `database.table`",
         "_event_types": "`row`, `ddl`, `bootstrap`, `watermark`, `corrupt`; empty for a record without events",
-        "_commit_version": "the record's smallest commit-ts; NULL if unknown without parsing",
+        "_commit_version": "the record's smallest commit-ts; NULL if finding it needs parsing",
         "_watermark_ts": "the watermark, or NULL",
         "_partitions": "number of topic partitions read; 0 for TiDB or files, NULL from `ticdc_source.decode`",
     },
@@ -132,13 +132,13 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 # The field metadata of a table column that users may rely on.
 FIELD_METADATA = {
-    MYSQL_TYPE: "MySQL type, with its known details",
+    MYSQL_TYPE: "MySQL type, with all known details",
     KEY: "`true` for the columns of the handle key, else absent",
-    "ticdc.handle_key": "part of the handle key",
-    "ticdc.primary_key": "part of the primary key",
-    "ticdc.unique_key": "part of another unique key",
-    "ticdc.nullable": "nullable",
-    "ticdc.generated": "generated",
+    "ticdc.handle_key": "whether part of the handle key",
+    "ticdc.primary_key": "whether part of the primary key",
+    "ticdc.unique_key": "whether part of another unique key",
+    "ticdc.nullable": "whether nullable",
+    "ticdc.generated": "whether generated",
     "ticdc.default": "default value, without quotes",
     COMMENT: "comment",
     UNDECIDED: "`true` if the type is undecided: only NULLs were sampled",
@@ -150,18 +150,18 @@ FIELD_METADATA = {
 # look for.
 FINDINGS = {
     "empty": "no records in the offset range",
-    "not-whole": "not all records were read: counts and DDL are incomplete",
+    "not-whole": "not all records were read, so counts and DDL are incomplete",
     "no-such-table": "the option `tables` matches no table of the topic",
     "late": "the watermark is more than ten minutes old",
-    "several-protocols": "messages of several protocols",
+    "several-protocols": "messages are in several protocols",
     "unknown-protocol": "unsupported protocol",
-    "bad-records": "records that cannot be read; one finding per reason",
+    "bad-records": "some records cannot be read (one finding per reason)",
     "refused": "`load()` would reject these options for a table; the message says why",
-    "types-uncertain": "messages lack precision, length, or members of ENUM or SET",
+    "types-uncertain": "messages do not fully state types (precision, length or labels)",
     "timestamp-shifted": "TIMESTAMP values are off by a time zone: set `timeZone`",
-    "no-key": "the key of a table is unknown: its changes cannot be merged",
+    "no-key": "a table's key is unknown, so its changes cannot be merged",
     "no-commit-ts": "messages have no commit-ts",
-    "no-watermarks": "no watermarks: `endingCommitTs=resolved` fails, and lag is unknown",
+    "no-watermarks": "without watermarks, `endingCommitTs=resolved` fails, and the lag is unknown",
     "no-old-rows": "updates have no `update_preimage`",
     "handle-key-only": "large messages have only key columns: set `onHandleKeyOnly=null`",
     "claim-check": "large messages are in claim-check storage: set `claimCheckLocation`",

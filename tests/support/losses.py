@@ -228,7 +228,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "zero-timestamp",
-            "A zero TIMESTAMP is sent as 1970-01-01. `zeroDate` has no effect on these three types.",
+            "A zero TIMESTAMP is sent as 1970-01-01. `zeroDate` has no effect here.",
             "docs/wire.md, items 26 and 40",
             _is_zero_timestamp,
             lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
@@ -268,7 +268,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "decimal-as-double",
-        "DECIMAL is sent as a double: about 15 digits are exact.",
+        "DECIMAL is sent as a double, so only about 15 digits are exact.",
         "docs/wire.md, item 24",
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},

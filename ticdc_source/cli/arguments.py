@@ -124,8 +124,8 @@ def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) ->
     _add_source(
         parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; repeatable",
-        "a file of Kafka client properties (client.properties); put passwords there: other users can see a "
-        "command's arguments",
+        "a file of Kafka client properties (client.properties); put passwords there, because other users can "
+        "see a command's arguments",
         required=required,
     )
 

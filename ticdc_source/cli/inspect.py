@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline",
         type=argument(parsers.one_of(*PLATFORMS)),
         metavar="PLATFORM",
-        help=f"print a declarative pipeline that keeps these tables, for {' or '.join(PLATFORMS)}",
+        help=f"print a declarative pipeline that keeps these tables up to date, for {' or '.join(PLATFORMS)}",
     )
     parser.add_argument(
         "--all", action="store_true", help="show the columns of all tables, all DDL events, and every finding"

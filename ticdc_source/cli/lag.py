@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reader.add_argument(
         "--group",
         type=argument(words),
-        help="also show the lag of this consumer group (a stream needs commitGroupOffsets)",
+        help="also show the lag of this consumer group (for streams, set commitGroupOffsets)",
     )
     parser.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
     parser.add_argument(
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=argument(seconds_between(0, _MOST_LAG_S)),
         metavar="SECONDS",
-        help="exit with 1 if a partition's watermark lag or commit lag (its age, if it has neither) is larger, or if "
-        "no lag is known",
+        help="exit with 1 if a partition's watermark lag or commit lag (or, if both are unknown, its age) is larger, "
+        "or if no lag is known",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per refresh")
 

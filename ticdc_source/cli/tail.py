@@ -51,20 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(_start),
         default="-10",
         metavar="WHERE",
-        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N for N records "
-        "before the end of each partition, written --from=-5 (default: %(default)s)",
+        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N, written "
+        "--from=-5, for N records before the end of each partition (default: %(default)s)",
     )
     parser.add_argument(
         "--tables",
         type=argument(_tables),
         metavar="DB.TABLE[,…]",
-        help="only these tables, such as shop.*, and watermarks",
+        help="show only these tables, such as shop.*, and watermarks",
     )
     parser.add_argument(
         "--kind",
         type=argument(parsers.subset_of(*_KINDS)),
         metavar="KIND[,…]",
-        help=f"only these kinds: {', '.join(_KINDS)}",
+        help=f"show only these kinds: {', '.join(_KINDS)}",
     )
     parser.add_argument("--max-events", type=argument(count), metavar="N", help="stop after N events")
     parser.add_argument(

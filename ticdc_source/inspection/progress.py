@@ -85,11 +85,13 @@ class StreamProgress:
     state: State
     rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows read"))
     offset_lag: int | None = field(
-        metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: records in Kafka that have not been read")
+        metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: unread records in Kafka")
     )
     commit_lag: float | None = field(
         metadata=_exported(
-            "ticdc_commit_lag_seconds", "gauge", "age of the newest event read; without backlog, micro-batch duration"
+            "ticdc_commit_lag_seconds",
+            "gauge",
+            "age of the newest event read; without a backlog, the last micro-batch's duration, or 0 when idle",
         )
     )
     watermark_lag: float | None = field(
@@ -102,7 +104,7 @@ class StreamProgress:
     decode_errors: int | None = field(
         metadata=_exported("ticdc_decode_errors_total", "counter", "records or events that could not be read")
     )
-    dropped: int | None = field(metadata=_exported("ticdc_dropped_total", "counter", "bad records or events dropped"))
+    dropped: int | None = field(metadata=_exported("ticdc_dropped_total", "counter", "dropped bad records or events"))
     destructive_ddl: int | None = field(
         metadata=_exported(
             "ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without delete events"

@@ -49,9 +49,7 @@ class OptionTable:
         "assign", parsers.partition_lists, 'topic partitions to read, as JSON, such as `{"topicA":[0,1]}`'
     )
     subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
-    subscribe_pattern: str | None = CLIENT.optional(
-        "subscribePattern", str, "regular expression that matches whole topic names"
-    )
+    subscribe_pattern: str | None = CLIENT.optional("subscribePattern", str, "regular expression for whole topic names")
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
@@ -85,8 +83,8 @@ class OptionTable:
     snapshot: Literal["off", "initial", "only"] = TASKS.option(
         "snapshot",
         parsers.one_of("off", "initial", "only"),
-        "`only`: rows read from TiDB as of a point in time (batch reads). `initial`: all existing rows, then the "
-        "changes from the topics (streams)",
+        "`only` (batches) reads rows from TiDB as of a point in time; `initial` (streams) reads all existing rows, "
+        "then the changes from the topics",
         default="off",
     )
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
@@ -99,7 +97,7 @@ class OptionTable:
     snapshot_rows_per_range: int = SNAPSHOT.option(
         "snapshot.rowsPerRange",
         parsers.whole_number(1),
-        "rows per range of the key; each range becomes one Spark input partition",
+        "rows per key range; each range becomes one Spark input partition",
         default="200000",
     )
     snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
@@ -116,7 +114,7 @@ class OptionTable:
         "types and keys",
         secret=True,
     )
-    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user; needs the privilege SELECT")
+    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user with the SELECT privilege")
     tidb_password: Secret | None = TIDB.optional("tidb.password", Secret, "password", secret=True)
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
@@ -134,7 +132,7 @@ class OptionTable:
         "startingOffsets",
         parsers.offsets,
         "`earliest`, `latest` (streams only; their default), or JSON with an offset for every partition, such as"
-        ' `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
+        ' `{"topicA":{"0":23,"1":-2}}`; -2 means earliest, -1 latest',
         default="earliest",
     )
     starting_timestamp: int | None = TOPICS.optional(
@@ -151,7 +149,7 @@ class OptionTable:
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = TOPICS.option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "if a partition has no record that new: `error` fails, `latest` starts at the partition's end",
+        "if a partition has only older records, `error` fails and `latest` starts at its end",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
@@ -254,11 +252,11 @@ class OptionTable:
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
         parsers.whole_number(1),
-        "maximum records to scan for these rows and for DDL",
+        "maximum records that schema inference scans for rows and DDL",
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
-        "inferSchema.timeoutMs", parsers.duration_ms, "time limit of that scan", default="10000"
+        "inferSchema.timeoutMs", parsers.duration_ms, "time limit of schema inference", default="10000"
     )
     schema_hints: str | None = TYPED_ROWS.optional(
         "schemaHints", str, "types of some columns, as Spark DDL, such as `amount decimal(10,2), flag boolean`"
@@ -290,13 +288,13 @@ class OptionTable:
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
         "zeroDate",
         parsers.one_of("null", "fail"),
-        "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
+        "`null` reads zero and invalid dates, such as `0000-00-00`, as NULL; `fail` makes them errors",
         default="null",
     )
     invalid_utf8: Literal["replace", "fail"] = ROWS.option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "text that is not UTF-8: `replace` turns each invalid byte into U+FFFD, `fail` makes it an error",
+        "`replace` turns each byte that is not UTF-8 into U+FFFD; `fail` makes such text an error",
         default="replace",
     )
 
@@ -305,8 +303,8 @@ class OptionTable:
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = ROWS.option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "a record that cannot be read, or has a value that does not fit its column: `FAILFAST` fails, `PERMISSIVE` "
-        "returns it in a row of its own, `DROPMALFORMED` drops, counts and logs it",
+        "if a record cannot be read, or a value does not fit its column, `FAILFAST` fails, `PERMISSIVE` returns the "
+        "record in a row of its own, and `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
@@ -315,7 +313,7 @@ class OptionTable:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` puts its values into the "
+        "if the schema lacks a column, `fail` fails, `ignore` leaves it out, and `rescue` puts its values into the "
         "rescued column, along with values that do not fit their own column",
         default="fail",
     )
@@ -328,7 +326,7 @@ class OptionTable:
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "DDL that removes rows without delete events (such as TRUNCATE, DROP TABLE): `warn` logs it, `fail` "
+        "at DDL that removes rows without delete events (such as TRUNCATE or DROP TABLE), `warn` logs it, `fail` "
         "fails, `ignore` does nothing",
         default="warn",
     )
@@ -353,7 +351,7 @@ class OptionTable:
     on_handle_key_only: Literal["fail", "null"] = ROWS.option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
-        "messages with only key columns: `fail` fails, `null` reads the other columns as NULL",
+        "if a message has only key columns, `fail` fails, `null` reads the other columns as NULL",
         default="fail",
     )
     verify_checksum: Literal["off", "warn", "fail"] = ROWS.option(
@@ -375,7 +373,7 @@ class OptionTable:
     terminator: str | None = LINES.optional(
         "terminator",
         parsers.delimiter,
-        "`terminator` of the sink, which ends each row. By default `\\r\\n`; in JSON, `\\n` too",
+        "`terminator` of the sink, which ends each row: by default `\\r\\n`, in JSON also `\\n`",
     )
     csv_delimiter: str = LINES.option("csv.delimiter", parsers.delimiter, "`delimiter` of the sink", default=",")
     csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink", default='"')
@@ -493,7 +491,7 @@ class OptionTable:
     metrics_path: str | None = TASKS.optional(
         "metricsPath",
         parsers.metrics_folder,
-        "path or URI of a folder for metrics: one JSON line per offset range",
+        "path or URI of a folder for metrics, one JSON line per offset range",
         secret=True,
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
