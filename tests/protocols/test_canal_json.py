@@ -2,15 +2,21 @@
 
 import datetime
 import json
+import random
+import re
 import warnings
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tests.support.captured import Captured, rows
+from tests.support.captured import Captured, make_options, rows
 from tests.support.messages import TSO, Message, canal, dump
 from ticdc_source.errors import DecodeError, SchemaError, UnsupportedTypeError
+from ticdc_source.protocols import decoder_of
+from ticdc_source.protocols.events import TableEvents
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 ID = {"id": "int"}
 
@@ -281,3 +287,30 @@ def test_columns_that_spark_cannot_tell_apart_are_refused(names: tuple[str, str]
     with pytest.raises(SchemaError, match=f"Columns {names[0]} and {names[1]}"):
         Captured.of(both).read(schema=Captured.of(one).schema())
     assert json.loads(Captured.of(both).read(outputFormat="event").to_pylist()[0]["after"])[names[1]] == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_commit_ts_is_found_wherever_the_extension_is(seed: int) -> None:
+    """The short way, for messages that end with the commit-ts, finds what the search finds."""
+    chance = random.Random(seed)
+    last = b'{"a":1,"_tidb":{"commitTs":470613400855543808}}'
+    others = [
+        b'{"_tidb":{"commitTs":470613400855543808,"x":1}}',
+        b'{"_tidb":{"commitTs":070613400855543808}}',
+        b'{"_tidb":{"commitTs":4706134008555438081}}',
+        b'{"_tidb":{"commitTs":47061340085554380}}',
+        b'{"_tidb":{"commitTs":4706134\xff0855543808}}',
+        b'{"_tidb":{"commitTs":47061340085554\n808}}',
+        last + b" ",
+        b"x" * 600 + last,
+        b"{}",
+        b"",
+    ]
+    for _ in range(50):
+        payloads = [chance.choice(others) if chance.random() < 0.2 else last for _ in range(chance.randrange(1, 6))]
+        events = TableEvents(Chunk("t", 0), TableName("shop", "a"), payloads=payloads)
+        searched = [re.search(rb'"_tidb":\{"commitTs":([1-9]\d{0,17})[,}]', payload[-512:]) for payload in payloads]
+
+        found = decoder_of("canal-json", make_options()).commit_versions(events).to_pylist()
+
+        assert found == [None if match is None else int(match[1]) for match in searched]

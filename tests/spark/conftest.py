@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from tests.fixtures import Kafka
 from tests.spark.streams import Stream
@@ -25,7 +26,7 @@ def stream(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[MakeS
     """A function that returns a stream of a topic with options and a schema; its queries end with the test."""
     made: list[Stream] = []
 
-    def make(topic: str | None, schema: str | None = None, **options: object) -> Stream:
+    def make(topic: str | None, schema: StructType | str | None = None, **options: object) -> Stream:
         given = {"kafka.bootstrap.servers": broker.bootstrap_servers} | ({"subscribe": topic} if topic else {})
         given |= {name.replace("__", "."): str(value) for name, value in options.items()}
         reader = spark.readStream.format("ticdc").options(**given)

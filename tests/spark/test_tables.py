@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
@@ -22,6 +23,7 @@ from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.spark.frames import PACKED_RECORDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -174,14 +176,34 @@ class Sync:
         return frame.collect() if "id" in frame.columns else []
 
 
+def test_the_records_of_a_micro_batch_are_those_of_the_topic(servers: str, topic: MakeTopic, records: Any) -> None:
+    """Packed in fewer rows, they come back as `outputFormat=record` gives them, all or those of some tables."""
+    name = topic(2)
+    write(servers, name, 0, *(row("ab"[number % 2], number, TSO + number) for number in range(30)), watermark(TSO + 5))
+    write(servers, name, 1, row("a", 40, TSO), ddl("b", ADD, TSO + 4), (b"k", b"broken"))
+    place = ["_topic", "_partition", "_offset"]
+    expected = records(name).orderBy(place).collect()
+
+    with pytest.warns(UserWarning, match="it does not begin like JSON"):
+        changes = ticdc_source.tables(records(name), mode="DROPMALFORMED")
+    with changes:
+        every = changes.records().drop("_held").orderBy(place).collect()
+        some = changes.records(sf.array_contains("_tables", "shop.b")).drop("_held").orderBy(place).collect()
+
+    assert every == expected
+    assert some == [each for each in expected if "shop.b" in each["_tables"]]
+    assert len(some) == 16
+
+
 @pytest.mark.slow("runs a stream")
+@pytest.mark.parametrize("schema", [None, PACKED_RECORDS], ids=["records", "packed"])
 def test_a_micro_batch_is_split_into_typed_tables(
-    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
+    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path, schema: StructType | None
 ) -> None:
     """Each micro-batch gives the changes of each of its tables, new tables and new columns included."""
     name = topic(2)
     write(servers, name, 0, row("a", 1, TSO), row("b", 2, TSO + 1), row("c", 3, TSO))
-    made = stream(name, outputFormat="record", startingOffsets="earliest")
+    made = stream(name, schema, outputFormat="record", startingOffsets="earliest")
     sync = Sync(tmp_path, tables="shop.a, shop.b")
     made.start(sync, availableNow=True).awaitTermination()
     write(servers, name, 1, row("a", 4, TSO + 2), row("a", 5, TSO + 3, note="x"), row("a", 6, TSO + 4))

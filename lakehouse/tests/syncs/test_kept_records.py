@@ -19,7 +19,7 @@ def test_kept_records_that_are_lost_in_part(quick: SparkSession, tmp_path: Path)
     kept = KeptRecords(quick, str(tmp_path), "shop.e")
     for number in (3, 5):
         records = quick.createDataFrame([("t", 0, number, ["shop.E"], ["row"])], SCHEMA).coalesce(1)
-        kept.keep(number, records, Bounds())
+        kept.keep(number, records.where, Bounds())
     (folder,) = (tmp_path / "aside").iterdir()
     assert [part.last for part in kept.between(3, 9, begins=True)] == [5]
 

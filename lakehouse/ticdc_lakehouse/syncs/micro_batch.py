@@ -114,9 +114,8 @@ class MicroBatch:
     def apply(self, names: Sequence[str]) -> list[Outcome]:
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self._config.layout.refused(table for table in every if self._config.selects(table))
-        spark = self.changes.records().sparkSession
         runs = [
-            in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
+            in_thread(self.context.spark, partial(self._apply_one, name, refused.get(parse_table(name))))
             for name in names
             if self._config.selects(parse_table(name))
         ]
