@@ -8,6 +8,7 @@ from ticdc_source.planning.batch_reads import complete_until as complete_until
 from ticdc_source.planning.batch_reads import read_arrow as read_arrow
 from ticdc_source.spark.frames import decode as decode
 from ticdc_source.spark.frames import infer_schema as infer_schema
+from ticdc_source.spark.frames import packed_schema as packed_schema
 from ticdc_source.spark.source import TiCDCDataSource as TiCDCDataSource
 from ticdc_source.spark.sync_state import SyncState as SyncState
 from ticdc_source.spark.tables import Tables as Tables

@@ -76,7 +76,6 @@ from ticdc_source.sources.storage.files import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
 from ticdc_source.sources.tidb.source import Cut as Cut
-from ticdc_source.spark.frames import PACKED_RECORDS as PACKED_RECORDS
 from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.schema import type_of as type_of
 from ticdc_source.spark.sync_state import asking as asking

@@ -23,7 +23,6 @@ from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.spark.frames import PACKED_RECORDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -196,7 +195,7 @@ def test_the_records_of_a_micro_batch_are_those_of_the_topic(servers: str, topic
 
 
 @pytest.mark.slow("runs a stream")
-@pytest.mark.parametrize("schema", [None, PACKED_RECORDS], ids=["records", "packed"])
+@pytest.mark.parametrize("schema", [None, ticdc_source.packed_schema()], ids=["records", "packed"])
 def test_a_micro_batch_is_split_into_typed_tables(
     servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path, schema: StructType | None
 ) -> None:

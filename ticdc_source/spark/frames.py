@@ -42,8 +42,21 @@ from ticdc_source.planning.frame_sample import (
 from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
-# A stream of `outputFormat=record` with this schema gives `tables` the same records at a lower cost: in fewer rows.
-PACKED_RECORDS = to_spark(PACKED)
+
+def packed_schema() -> st.StructType:
+    """Return a schema for `outputFormat=record` with which records come packed, for `tables` alone.
+
+    They share rows of some KiB and are marked where they tell types, so that `tables` takes a third less CPU time.
+
+    Example:
+        ```python
+        import ticdc_source
+
+        reader = spark.readStream.format("ticdc").option("outputFormat", "record")
+        reader = reader.schema(ticdc_source.packed_schema())
+        ```
+    """
+    return to_spark(PACKED)
 
 
 @from_one_frame

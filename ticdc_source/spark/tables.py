@@ -28,10 +28,10 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.source import DEFINITION
 from ticdc_source.spark.frames import (
-    PACKED_RECORDS,
     decode,
     decoded,
     packed,
+    packed_schema,
     records_of,
     rows_of_packed,
     surveyed,
@@ -134,7 +134,8 @@ def tables(
     """Return the typed changes of each table in a micro-batch, including new tables.
 
     Call it in `foreachBatch` with a micro-batch of a stream with `outputFormat=record`, or of Spark's Kafka source. The
-    micro-batch is fetched once and persisted; one pass over it finds tables, all their columns, and DDL.
+    micro-batch is fetched once and persisted. One pass over it finds tables, all their columns, and DDL; a stream with
+    the schema `packed_schema()` needs no such pass, and its records come in fewer rows.
 
     Args:
         frame: the records, as for `decode`.
@@ -374,7 +375,7 @@ def _as_packed(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFram
     if set(RECORD_ROWS.names) <= set(frame.columns):
         return _with_original_names(packed(frame), options)
     own_options = {name: value for name, value in options.items() if is_of_messages(name)}
-    return decode(frame, PACKED_RECORDS, outputFormat="record", **own_options)
+    return decode(frame, packed_schema(), outputFormat="record", **own_options)
 
 
 def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:

@@ -17,8 +17,8 @@ from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
 from ticdc_lakehouse.syncs.session_and_catalog import refuse_connect, start_workers
 from ticdc_lakehouse.targets.sessions import with_verbatim_sql
-from ticdc_source import infer_schema
-from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, PACKED_RECORDS, warn
+from ticdc_source import infer_schema, packed_schema
+from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 
 _QUERY = "ticdc-lakehouse sync"  # the name of its stream
 _BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
@@ -102,7 +102,7 @@ def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **mor
         warn(f"Option '{limits[0]}' is ignored: before PySpark 4.2, a sync without a trigger is one micro-batch")
         options = {name: text for name, text in options.items() if name not in limits}
     infer_schema(options)  # checks the options, as load() does only without a schema
-    return spark.readStream.format("ticdc").schema(PACKED_RECORDS).options(**options).load()
+    return spark.readStream.format("ticdc").schema(packed_schema()).options(**options).load()
 
 
 def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, records: DataFrame) -> None:
