@@ -107,8 +107,9 @@ def judged(path: Path) -> str:
 def provenance(path: Path) -> str:
     """Return a line about the environment of a result."""
     result = json.loads(path.read_text(encoding="utf-8"))
-    there, load = result["environment"], result["load"]["before"][0]
-    machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']}, load {load:.1f} before it began)"
+    there, before, after = result["environment"], result["load"]["before"][0], result["load"]["after"][0]
+    load = f"load {before:.1f} before and {after:.1f} after"
+    machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']}, {load})"
     versions = f"PySpark {there['pyspark']}, PyArrow {there['pyarrow']}, Python {there['python']}, Java {_java(there)}"
     versions += "" if there.get("native path", True) else ", without the native path"
     return f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, {versions}: `{result['command']}`*"
