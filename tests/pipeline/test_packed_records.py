@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, load, rows_of
-from tests.support.messages import TSO, Message, canal
+from tests.support.messages import TSO, Message, canal, open_message
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.packed_records import PACKED, RECORD_ROWS, pack, unpacked
 from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
@@ -130,6 +130,47 @@ def test_a_merge_gets_the_pre_images_that_change_its_key() -> None:
     assert kinds("id") == kinds("ID") == ["insert", "update_postimage", *update, "update_postimage", "delete"]
     assert kinds("id", "n") == kinds()
     assert kinds("other") == kinds()  # a column that the changes lack
+
+
+def test_large_texts_of_arrow_are_unpacked() -> None:
+    """Spark sends them with `spark.sql.execution.arrow.useLargeVarTypes=true`."""
+    batch = made_up(50, random.Random(1))
+    (packed,) = pack([batch])
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    members = [each.with_type(large.get(each.type, each.type)) for each in packed.schema.field("_packed").type]
+    columns = [
+        packed.column(name).cast(pa.struct(members) if name == "_packed" else large.get(type_, type_))
+        for name, type_ in zip(packed.schema.names, packed.schema.types, strict=True)
+    ]
+
+    (found,) = unpacked([pa.RecordBatch.from_arrays(columns, packed.schema.names)], RECORD_ROWS)
+
+    assert found == batch
+
+
+def test_columns_that_records_lack_are_null() -> None:
+    batch = made_up(50, random.Random(2))
+    lacking = {"_headers", "_timestamp"}
+
+    (found,) = unpacked(pack([batch.select([name for name in RECORD_ROWS.names if name not in lacking])]), RECORD_ROWS)
+
+    assert found.to_pylist() == [{**row, **dict.fromkeys(lacking)} for row in batch.to_pylist()]
+
+
+def test_messages_with_only_a_key_tell_its_type() -> None:
+    """The worker does not know `onHandleKeyOnly`, so it marks what they tell."""
+    messages = [
+        open_message(({"ts": TSO + number, "scm": "shop", "tbl": "a", "t": 1, "ohk": True}, {"u": {"id": cell}}))
+        for number, value in enumerate(("1.5", "12345.75", "99.123"))
+        for cell in [{"t": 246, "h": True, "f": 11, "v": value}]
+    ]
+    options = frame_options({"onHandleKeyOnly": "null", "tables": "shop.a"})
+    packed = pa.Table.from_batches(packed_of(rows_of(Captured.of(*messages))))
+    marked = [each for each in [each.filter(each.column("_told")) for each in packed.to_batches()] if each.num_rows]
+
+    schema = find_tables(one(list(unpacked(marked, RECORD))), NOTHING, options).schemas[ROW]
+
+    assert schema.field("id").type == pa.decimal128(38, 3)
 
 
 def packed_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -81,6 +81,8 @@ def _to_merge(rows: Rows, keys: Sequence[str]) -> Rows:
     needless = pc.and_(is_old[:-1], is_new[1:])
     for key in keys:
         column = columns[key.lower()]
+        if pa.types.is_nested(column.type):  # Arrow does not compare them
+            return rows
         needless = pc.and_(needless, pc.fill_null(pc.equal(column[:-1], column[1:]), False))  # noqa: FBT003 (Arrow's)
     return rows.filtered(pa.concat_arrays([pc.invert(needless), pa.array([True])]))
 

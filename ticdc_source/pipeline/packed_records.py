@@ -38,6 +38,7 @@ PACKED = pa.schema([
 # Spark hands Python 10,000 rows at once, so a row must be small.
 _ROW_BYTES = 4096
 _RECORD_BYTES = 40  # of a record without its key and value
+_PORTION_BYTES = 8 << 20  # of values that are unpacked at once
 _NONE = -(2**63)
 _ZERO = pa.array([0], pa.int32())
 
@@ -47,15 +48,13 @@ def are_packed(columns: Container[str]) -> bool:
 
 
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack record batches of the schema `RECORD_ROWS`, maybe with `TOLD`.
+    """Pack record batches with columns of the schema `RECORD_ROWS`, and maybe `TOLD`; missing columns are NULL.
 
     The records of a packed row have the same tables and event types.
     """
     run = uuid.uuid4().int >> 66
     for number, batch in enumerate(batches, run):
         if batch.num_rows:
-            if TOLD.name not in batch.schema.names:
-                batch = batch.append_column(TOLD, pa.nulls(batch.num_rows, TOLD.type))  # noqa: PLW2901
             yield _packed(_with_types(batch, RECORD_ROWS.append(TOLD)), number)
 
 
@@ -65,7 +64,8 @@ def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
     `schema` is `RECORD_ROWS`, some of its columns without the underscore, or columns of the packed rows.
     """
     for batch in _whole_runs(batches):
-        yield _with_types(_unpacked(batch, schema.names), schema)
+        for portion in _portions(batch):
+            yield _with_types(_unpacked(portion, schema.names), schema)
 
 
 def unpacked_if(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -78,8 +78,12 @@ def unpacked_if(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
 
 
 def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns with these types; Java's and Arrow's lists differ in the names of their members."""
-    arrays = [batch.column(field.name).cast(field.type) for field in schema]
+    """Return columns with these types, or NULL: Java's lists have other members' names, and its texts may be large."""
+    count, names = batch.num_rows, set(batch.schema.names)
+    arrays = [
+        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(count, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -115,9 +119,9 @@ def _grouped(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Int32Array, pa.I
     """Bring records of a packed row together: the records, their positions before, and where each row starts."""
     count = batch.num_rows
     columns = (batch.column(name) for name in _SAME)
-    # No name has a NUL.
+    # No name has a NUL or is empty.
     texts = (pc.binary_join(each, "\0") if pa.types.is_list(each.type) else each.cast(pa.string()) for each in columns)
-    same = pc.binary_join_element_wise(*texts, "\0", null_handling="replace", null_replacement="\0\0")
+    same = pc.binary_join_element_wise(*texts, "\0\0", null_handling="replace", null_replacement="\0-")
     groups = same.dictionary_encode()
     kinds = groups.indices
     positions = row_indices(count)
@@ -155,6 +159,10 @@ def _whole_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.num_rows:
             continue
+        fields = [
+            PACKED.field(name) if name in PACKED.names else batch.schema.field(name) for name in batch.schema.names
+        ]
+        batch = _with_types(batch, pa.schema(fields))  # noqa: PLW2901
         if rest is not None:
             (batch,) = pa.Table.from_batches([rest, batch]).combine_chunks().to_batches()  # noqa: PLW2901
         runs = batch.column(_PACKED).field("run")
@@ -164,6 +172,20 @@ def _whole_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rest = batch.take(pa.array(range(first, batch.num_rows), pa.int32()))  # without the memory of the others
     if rest is not None:
         yield rest
+
+
+def _portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut packed rows of whole runs into some MiB."""
+    runs = batch.column(_PACKED).field("run")
+    starts = pc.add(pc.indices_nonzero(pc.not_equal(runs[1:], runs[:-1])), pa.scalar(1, pa.uint64())).to_pylist()
+    sizes = pc.cumulative_sum(pc.binary_length(batch.column(_PACKED).field("values")).cast(pa.int64()))
+    first, size = 0, 0
+    for start in starts:
+        before = sizes[start - 1].as_py()
+        if before - size >= _PORTION_BYTES:
+            yield batch.slice(first, start - first)
+            first, size = start, before
+    yield batch.slice(first)
 
 
 def _unpacked(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

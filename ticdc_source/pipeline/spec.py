@@ -124,6 +124,9 @@ def read_spec(
         OptionError: this process lacks the native path, and `nativeCode` requires it.
     """
     refuse_missing(options.native_code)
+    packs = are_packed(schema.names)
+    if packs:  # a message with only its key tells the types of the key
+        options = replace(options, on_handle_key_only="null")
     layout = layout_of(schema, options)
     end = scope.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts
     return ReadSpec(
@@ -141,7 +144,7 @@ def read_spec(
         claim_checks=options.claim_check_location is not None,
         scope=scope,
         definitions=context.definitions,
-        packs=are_packed(schema.names),
+        packs=packs,
     )
 
 

@@ -203,12 +203,13 @@ def telling(records: DataFrame) -> pa.RecordBatch:
 
 
 def packed(records: DataFrame) -> DataFrame:
-    """Pack rows of `outputFormat=record`."""
+    """Pack rows of `outputFormat=record`, of which some columns may be missing."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return pack(batches)
 
-    return records.select(RECORD_ROWS.names).mapInArrow(run, to_spark(PACKED))
+    given = [name for name in RECORD_ROWS.names if name in records.columns]
+    return records.select(given).mapInArrow(run, to_spark(PACKED))
 
 
 def rows_of_packed(records: DataFrame) -> DataFrame:

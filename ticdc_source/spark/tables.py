@@ -19,7 +19,7 @@ from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from
 from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.options.topics import TopicPartition, parse_table
-from ticdc_source.pipeline.packed_records import PACKED, RECORD_ROWS, are_packed
+from ticdc_source.pipeline.packed_records import PACKED, are_packed
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
@@ -197,7 +197,9 @@ def tables(
             parsed,
             own,
             before.progress,
-            is_told=not set(RECORD_ROWS.names) <= set(frame.columns) and held_from is None,
+            is_told=held_from is None
+            and not _are_records(frame)
+            and not any(each.claim_check_location for each in (parsed, *own.values())),
             held_from=held_from,
             has_held=held is not None,
             known_ddl=known_ddl,
@@ -369,10 +371,14 @@ def _with_protocol(
     return replace(options, protocol=protocol), {name: replace(each, protocol=protocol) for name, each in own.items()}
 
 
+def _are_records(frame: DataFrame) -> bool:
+    return {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns)
+
+
 def _as_packed(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
     if are_packed(frame.columns):
         return _with_original_names(frame, options)
-    if set(RECORD_ROWS.names) <= set(frame.columns):
+    if _are_records(frame):
         return _with_original_names(packed(frame), options)
     own_options = {name: value for name, value in options.items() if is_of_messages(name)}
     return decode(frame, packed_schema(), outputFormat="record", **own_options)
