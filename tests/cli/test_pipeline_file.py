@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.test_inspect import of_messages
 from tests.support.messages import TSO, Message, canal
-from ticdc_source.cli.inspect import pipeline_file
+from ticdc_source.cli.inspect import PLATFORMS, pipeline_file
 from ticdc_source.errors import OptionError
 
 
@@ -17,32 +17,36 @@ def row(table: str, number: int = 1, database: str = "shop", keys: tuple[str, ..
     return canal("INSERT", data, None, types, database=database, table=table, pkNames=list(keys), _tidb=commit)
 
 
-def file_of(*messages: Message, **options: str) -> tuple[dict[str, str], list[str]]:
+def file_of(*messages: Message, platform: str = "databricks", **options: str) -> tuple[dict[str, str], list[str]]:
     inspection = of_messages(*messages, **options)
     inspection.options = {"subscribe": "t", **options}
-    text = "\n".join(pipeline_file(inspection, "oss"))
+    text = "\n".join(pipeline_file(inspection, platform))
     tree = ast.parse(text)
     given = next(
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OPTIONS"
     )
-    calls = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Expr)][1:]
+    statements = (ast.unparse(node) for node in tree.body if isinstance(node, ast.Expr))
+    calls = [text for text in statements if text.startswith(("append(", "keep(", "newest("))]
     assert isinstance(given, ast.Dict)
     return {
         ast.literal_eval(key): ast.unparse(value) for key, value in zip(given.keys, given.values, strict=True) if key
     }, calls
 
 
-def test_a_table_with_a_key_is_kept_and_others_are_appended() -> None:
+KEPT = {
+    "databricks": ["keep('orders', 'shop.orders', ['id'])"],
+    "oss": ["append('orders_changes', 'shop.orders')", "newest('orders', 'orders_changes', ['id'])"],
+}
+
+
+@pytest.mark.parametrize("platform", KEPT)
+def test_a_table_with_a_key_is_kept_and_others_are_appended(platform: str) -> None:
     """A table that had its key only for a while is appended: rows of before may have one key, and one is deleted."""
     some = (row("orders"), row("notes", keys=()), row("late", keys=()), row("late", 2))
 
-    _, calls = file_of(*some)
+    _, calls = file_of(*some, platform=platform)
 
-    assert calls == [
-        "append('late', 'shop.late')",
-        "append('notes', 'shop.notes')",
-        "keep('orders', 'shop.orders', ['id'])",
-    ]
+    assert calls == ["append('late', 'shop.late')", "append('notes', 'shop.notes')", *KEPT[platform]]
 
 
 def test_each_table_has_a_name_that_spark_takes() -> None:
@@ -92,4 +96,4 @@ def test_a_prefix_that_no_column_of_a_pipeline_has_is_refused() -> None:
         file_of(row("orders"), metadataColumnPrefix="a b")
     inspection = of_messages(row("orders"), metadataColumnPrefix="x_")
     inspection.options = {"metadataColumnPrefix": "x_"}
-    assert '"x_sequence"' in "\n".join(pipeline_file(inspection, "databricks"))
+    assert all('"x_sequence"' in "\n".join(pipeline_file(inspection, platform)) for platform in PLATFORMS)

@@ -1,15 +1,17 @@
-"""Declarative pipelines: the file of `inspect --pipeline`, AUTO CDC, and one read for many tables."""
+"""Declarative pipelines: the files of `inspect --pipeline`, AUTO CDC, and one read for many tables."""
 
+import json
 import os
+import re
+import shlex
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
@@ -27,27 +29,24 @@ PAGE = ROOT / "docs/guides/pipelines.md"
 PYSPARK = "4.2.1"  # Spark's test catalog has no newer release
 DELTA = Release("4.4.0-spark-4.2", Path(__file__).with_name("delta-pom.xml"), "Delta")
 DELTA_SETTINGS = {
+    "spark.sql.sources.default": "delta",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-MANY = 16  # tables from one read
-KEPT = 3  # tables of AUTO CDC
+MANY = tuple(f"t{number:02}" for number in range(16))  # tables from one read
+KEPT = MANY[:2]  # by AUTO CDC, and by `newest`
+APPENDED = (*KEPT, "without", "at_times")
+TABLES = (*MANY, *APPENDED[2:])
 ROWS = 20  # of each table, before changes
+_CALL = re.compile(r'(?:append|keep|newest)\("(\w+?)(?:_changes)?"')
 CATALOG = "org.apache.spark.sql.connector.catalog"
-SECONDS = 580  # 60 on two idle cores
-SPEC = "name: shop\nstorage: {folder}/storage\nlibraries: [{{glob: {{include: transformations/**}}}}]\n"
-# A pipeline leaves its tables; those of the catalog for tests end with the server.
-VIEWS = """
-from pyspark import pipelines as dp
-from pyspark.sql import SparkSession
-
-
-def kept(name):
-    @dp.materialized_view(name=f"{name}_kept")
-    def rows():
-        return SparkSession.active().read.table(f"keyed.default.{name}")
-
-
+SECONDS = 290  # for a command; 60 on two idle cores
+# A pipeline leaves its tables; those of the catalog for tests end with the server, so a view keeps their rows.
+SPARK = "from pyspark.sql import SparkSession\n\nspark = SparkSession.active()\n"
+KEPT_VIEW = """
+@dp.materialized_view(name="{0}_kept")
+def rows():
+    return spark.read.table("keyed.default.{0}")
 """
 
 
@@ -59,10 +58,9 @@ def change(kind: str, table: str, at: int, row: dict[str, str | None], old: dict
     return canal(kind, [row], olds, types, database="shop", table=table, pkNames=keys, _tidb=commit)
 
 
-def shop() -> tuple[list[Message], dict[str, set[tuple[int, str]]]]:
+def shop() -> list[Message]:
     messages: list[Message] = []
-    rows: dict[str, set[tuple[int, str]]] = {}
-    for table in (*(f"t{number:02}" for number in range(MANY)), "without", "at_times"):
+    for table in TABLES:
         at = len(messages)
         messages += [change("INSERT", table, at + n, {"id": str(n), "name": f"a{n}"}) for n in range(ROWS)]
         messages += [
@@ -71,33 +69,83 @@ def shop() -> tuple[list[Message], dict[str, set[tuple[int, str]]]]:
         ]
         messages += [change("DELETE", table, at + 2 * ROWS + n, {"id": str(n), "name": f"a{n}"}) for n in (1, 2)]
         messages.append(messages[at])  # sent again
-        rows[table] = {(n, f"{'a' if n % 3 else 'b'}{n}") for n in range(ROWS) if n not in (1, 2)}
-    return messages, rows
+    return messages
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., str]:
-    """A function that runs a pipeline of these files, and returns what it prints."""
+def later() -> list[Message]:
+    """What follows `shop`: an update of the key (with `output-raw-change-event`), and old changes sent again."""
+    messages = shop()[: ROWS // 2]  # of t00
+    for at, table in enumerate(TABLES, 10_000):
+        messages += [
+            change("UPDATE", table, at, {"id": "103", "name": "c3"}, {"id": "3", "name": "b3"}),
+            change("DELETE", table, at, {"id": "4", "name": "a4"}),
+            change("INSERT", table, at, {"id": "1", "name": "c1"}),
+        ]
+    return messages
 
-    def run(settings: dict[str, str], jars: list[Path], **files: str) -> str:
-        python = interpreter(PYSPARK, *CONNECT_NEEDS, "pyyaml>=6")
-        folder = tmp_path / "transformations"
-        folder.mkdir(exist_ok=True)
+
+BEFORE = {(n, f"{'a' if n % 3 else 'b'}{n}") for n in range(ROWS) if n not in (1, 2)}
+AFTER = BEFORE - {(3, "b3"), (4, "a4")} | {(103, "c3"), (1, "c1")}
+
+
+def changes_of(table: str, messages: Iterable[Message]) -> int:
+    """Count the changes of a table; an update is two."""
+    values = [value or b"" for _, value in messages]
+    return sum(1 + (b'"UPDATE"' in value) for value in values if b'"%s"' % table.encode() in value)
+
+
+def on_page(language: str, part: str) -> str:
+    (text,) = (block.text for block in blocks(PAGE) if block.language == language and part in block.text)
+    return text
+
+
+class Project:
+    """A folder with the pipeline of the page, in which its commands run."""
+
+    def __init__(self, folder: Path, settings: dict[str, str], jars: Iterable[Path]) -> None:
+        self.folder = folder
+        self._run, self._read = on_page("sh", "spark-pipelines").splitlines()
+        (folder / "transformations").mkdir()
+        spec = on_page("text", "storage:").replace("file:///data/pipelines/shop", f"{folder.as_uri()}/storage")
+        (folder / "spark-pipeline.yml").write_text(spec.replace("shop.py", "transformations/**"))
+        # Not with `--conf`: of more than ten settings, Spark's own too, PySpark takes the last ones.
+        given = {
+            **SESSION,
+            **settings,
+            "spark.jars": ",".join(map(str, jars)),
+            "spark.sql.catalogImplementation": "hive",
+        }
+        (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in given.items()))
+
+    def run(self, **files: str) -> str:
+        """Run the pipeline with these files and no others, and return what it prints."""
+        for path in (self.folder / "transformations").iterdir():
+            path.unlink()
         for name, text in files.items():
-            (folder / f"{name}.py").write_text(text)
-        (tmp_path / "pipeline.yml").write_text(SPEC.format(folder=tmp_path.as_uri()))
-        given = {**SESSION, "spark.sql.warehouse.dir": str(tmp_path / "warehouse"), **settings}
-        given["spark.jars"] = ",".join(map(str, jars))
-        defaults = tmp_path / "spark-defaults.conf"  # of many `--conf` the command takes the last ones
-        defaults.write_text("".join(f"{name} {value}\n" for name, value in given.items()))
-        command = [str(python.with_name("spark-pipelines")), "run", "--spec", "pipeline.yml"]
+            (self.folder / "transformations" / f"{name}.py").write_text(text)
+        return self._printed(self._run)
+
+    def rows(self, *tables: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of tables, by id."""
+        select = "SELECT '{0}', to_json(struct(*), map('ignoreNullFields', 'false')) FROM {0}"
+        printed = self._printed(
+            self._read.replace("SELECT * FROM orders", " UNION ALL ".join(map(select.format, tables)))
+        )
+        rows: dict[str, list[dict[str, Any]]] = {table: [] for table in tables}
+        for table, row in re.findall(r"^(\w+)\t(\{.*\})$", printed, re.MULTILINE):
+            rows[table].append(json.loads(row))
+        return {table: sorted(found, key=lambda row: row["id"]) for table, found in rows.items()}
+
+    def _printed(self, command: str) -> str:
+        python = interpreter(PYSPARK, *CONNECT_NEEDS, "pyyaml>=6")
+        program, *arguments = shlex.split(command, comments=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
         done = subprocess.run(
-            command,
-            cwd=tmp_path,
+            [str(python.with_name(program)), *arguments],
+            cwd=self.folder,
             env={
                 **environment,
-                "SPARK_CONF_DIR": str(tmp_path),
+                "SPARK_CONF_DIR": str(self.folder),
                 "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
                 "PYSPARK_PYTHON": str(python),
                 "PYSPARK_DRIVER_PYTHON": str(python),
@@ -111,80 +159,78 @@ def run(tmp_path: Path) -> Callable[..., str]:
         )
         return done.stdout
 
-    return run
 
-
-def inspected(broker: Kafka, topic: str) -> str:
+def inspected(broker: Kafka, topic: str, platform: str, *tables: str) -> str:
+    """Return the file that `inspect --pipeline` writes, with these tables."""
     printed = StringIO()
     with redirect_stdout(printed):
-        main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic, "--pipeline", "oss"])
-    return printed.getvalue()
-
-
-def table(folder: Path, name: str) -> pa.Table:
-    return ds.dataset(folder / "warehouse" / name, format="parquet").to_table()
+        main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic, "--pipeline", platform])
+    lines = ((line, _CALL.match(line)) for line in printed.getvalue().splitlines())
+    return "\n".join(line for line, call in lines if call is None or call[1] in tables)
 
 
 @pytest.fixture
-def filled(broker: Kafka) -> object:
+def topic(broker: Kafka) -> Iterator[str]:
     """A topic with the messages of `shop`."""
     topic = f"shop-{uuid.uuid4().hex[:12]}"
     create_topic(broker.bootstrap_servers, topic, 1)
-    produce(broker.bootstrap_servers, topic, [(0, *message, [], None) for message in shop()[0]])
+    send(broker, topic, shop())
     yield topic
     delete_topic(broker.bootstrap_servers, topic)
+
+
+def send(broker: Kafka, topic: str, messages: Iterable[Message]) -> None:
+    produce(broker.bootstrap_servers, topic, [(0, *message, [], None) for message in messages])
 
 
 @pytest.mark.slow("a server of Spark Connect")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
+@pytest.mark.timeout(SECONDS * 3)
 @pytest.mark.parametrize("appended", ["parquet", pytest.param("delta", marks=pytest.mark.long("the same again"))])
-def test_a_pipeline_has_the_tables_of_tidb(
-    broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path, appended: str
-) -> None:
-    """AUTO CDC keeps a table with a key equal to TiDB's; others are appended, and so are many tables from one read."""
-    messages, rows = shop()
+def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, topic: str, tmp_path: Path, appended: str) -> None:
+    """Tables with a key equal TiDB's, by a view or by AUTO CDC; others are appended, and so are many from one read."""
     catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
     jars = sorted(catalog.glob("*.jar"))
-    settings = {
-        "spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog",
-        "spark.sql.sources.default": appended,
-    }
+    settings = {"spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog"}
     if appended == "delta":
         jars += kafka_jars(DELTA).glob("*.jar")
         settings |= DELTA_SETTINGS
-    program = inspected(broker, filled)
-    keyed = program.replace("_table(name)", '_table("keyed.default." + name)')
-    keyed = keyed.replace("target=name", 'target="keyed.default." + name')
-    names = [f"t{number:02}" for number in range(KEPT)]
-    keeps = tuple(f'keep("{name}"' for name in names)
-    keyed = "\n".join(line for line in keyed.splitlines() if not line.startswith("keep(") or line.startswith(keeps))
-    kept = VIEWS + "\n".join(f'kept("{name}")' for name in names)
-    (many,) = (block.text for block in blocks(PAGE) if block.language == "python" and "records" in block.text)
-    many = many.replace("broker:9092", broker.bootstrap_servers).replace("tidb-shop", filled)
+    project = Project(tmp_path, settings, jars)
+    shop_of = inspected(broker, topic, "oss", *APPENDED)
+    many = on_page("python", "records").replace("broker:9092", broker.bootstrap_servers).replace("tidb-shop", topic)
+    keyed = inspected(broker, topic, "databricks", *KEPT).replace("{name}_changes", "{name}_view")
+    keyed = keyed.replace("_table(name)", '_table("keyed.default." + name)')
+    keyed = SPARK + keyed.replace("target=name", 'target="keyed.default." + name')
+    keyed += "".join(map(KEPT_VIEW.format, KEPT))
 
-    said = run(settings, jars, keyed=keyed, kept=kept, many=many)
+    first = project.run(shop=shop_of, many=many, keyed=keyed)
+    send(broker, topic, later())
+    second = project.run(shop=shop_of)
 
-    assert "Run is COMPLETED" in said, said
-    for name in names:
-        found = table(tmp_path, f"{name}_kept")
-        assert found.column_names == ["id", "name", "__spark_autocdc_metadata"]
-        assert sorted(zip(*found.select(["id", "name"]).to_pydict().values(), strict=True)) == sorted(rows[name])
-    events = sum(1 for message in messages if b'"without"' in (message[1] or b""))
-    assert table(tmp_path, "without").num_rows == events + len(range(0, ROWS, 3))  # an update is two rows
-    assert table(tmp_path, "at_times").num_rows == events + len(range(0, ROWS, 3))
-    for number in range(MANY):
-        assert table(tmp_path, f"shop_t{number:02}").num_rows == table(tmp_path, "without").num_rows
+    assert "Run is COMPLETED" in first, first
+    assert "Run is COMPLETED" in second, second
+    once = {f"shop_{table}": changes_of(table, shop()) for table in MANY}
+    sent = [*shop(), *later()]
+    twice = {f"{table}_changes" if table in KEPT else table: changes_of(table, sent) for table in APPENDED}
+    found = project.rows(*KEPT, *(f"{table}_kept" for table in KEPT), *once, *twice)
+    assert {name: len(found[name]) for name in (*once, *twice)} == once | twice
+    for table in KEPT:
+        assert found[table] == [{"id": key, "name": name} for key, name in sorted(AFTER)]
+        kept = found[f"{table}_kept"]
+        assert {tuple(row) for row in kept} == {("id", "name", "__spark_autocdc_metadata")}
+        assert [(row["id"], row["name"]) for row in kept] == sorted(BEFORE)
 
 
 @pytest.mark.long("a server of Spark Connect")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-def test_delta_is_no_target_of_auto_cdc_yet(broker: Kafka, filled: str, run: Callable[..., str]) -> None:
+def test_delta_is_no_target_of_auto_cdc_yet(broker: Kafka, topic: str, tmp_path: Path) -> None:
     """The refusal that the page quotes."""
-    settings = {**DELTA_SETTINGS, "spark.sql.sources.default": "delta"}
-    said = run(settings, list(kafka_jars(DELTA).glob("*.jar")), file=inspected(broker, filled))
+    project = Project(tmp_path, DELTA_SETTINGS, kafka_jars(DELTA).glob("*.jar"))
+
+    said = project.run(file=SPARK + inspected(broker, topic, "databricks", *KEPT))
 
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in said, said

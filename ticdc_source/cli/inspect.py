@@ -40,7 +40,12 @@ _LONGEST_STATEMENT = 200  # characters of a DDL event
 
 # How the file of a pipeline gets its session, by platform.
 PLATFORMS = {
-    "oss": ("from pyspark.sql import SparkSession", "", "spark = SparkSession.active()"),
+    "oss": (
+        "from pyspark.sql import SparkSession",
+        "from pyspark.sql import functions as F",
+        "",
+        "spark = SparkSession.active()",
+    ),
     "databricks": (
         "from ticdc_source import TiCDCDataSource",
         "",
@@ -53,14 +58,10 @@ Written by `ticdc-source inspect --pipeline {platform}` (ticdc-source {version})
 table reads the topic once, from its first record: rows that have not changed since are missing, unless OPTIONS has
 snapshot=initial. With it, a full refresh removes the rows that TRUNCATE or DROP TABLE left.
 """'''
-_OSS = (
-    "# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).",
-    '# Until then, write append("orders", "shop.orders") instead of keep(…), and view the newest row of each key.',
-)
 # Prefixes of options that the file sets itself, that add columns outside the tables, or that a stream refuses.
 _NOT_OF_USERS = ("preimages", "tables", "outputformat", "includemetadata", "includeheaders", "ending", "subscribe")
 
-_VIEW = "{}_changes"
+_CHANGES_OF = "{}_changes"
 
 _CHANGES = """
 
@@ -86,6 +87,20 @@ def keep(name, table, keys, **options):
         except_column_list=[{metadata}],
         stored_as_scd_type=1,
     )
+'''
+# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).
+_NEWEST = '''
+
+def newest(name, source, keys):
+    """Make a table as it is in TiDB: the newest row of each key, computed from all changes in each run."""
+
+    @dp.materialized_view(name=name)
+    def rows():
+        # An update's old row sorts before its new row, so it is the newest of its key only if the key has changed.
+        newest_row = F.max_by(F.struct("*"), "{prefix}sequence").alias("{prefix}newest")
+        by_key = spark.read.table(source).groupBy(*keys).agg(newest_row)
+        exists = by_key.where("{prefix}newest.{prefix}change_type IN ('insert', 'update_postimage')")
+        return exists.selectExpr("{prefix}newest.* EXCEPT ({metadata})")
 '''
 _APPEND = '''
 
@@ -263,7 +278,7 @@ def _partition_cells(partition: PartitionReport) -> tuple[str, ...]:
 def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     """Yield the lines of a declarative pipeline with every table; none if no table can be read.
 
-    A table with rows that lack its key is appended. AUTO CDC fails on a NULL key, and rows written before the key
+    A table with rows that lack its key is only appended. AUTO CDC fails on a NULL key, and rows written before the key
     existed may share a value, so deleting one would remove another.
 
     Raises:
@@ -283,29 +298,34 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     needed.pop("tables", None)
     subscribe = {"subscribe": topics[0]} if len(topics) == 1 else {}
     options = {"startingOffsets": "earliest", **given, **subscribe, **needed}
-    metadata = ", ".join(literal(prefix + column.name) for column in METADATA if column.level == "core")
+    core = [prefix + column.name for column in METADATA if column.level == "core"]
+    if platform == "oss":
+        keep, metadata = _NEWEST, ", ".join(core)
+    else:
+        keep, metadata = _KEEP, ", ".join(map(literal, core))
     yield from _HEAD.format(topics=visible(", ".join(topics)), version=__version__, platform=platform).splitlines()
     yield from ("", "from pyspark import pipelines as dp", *PLATFORMS[platform], "", "OPTIONS = {")
     for name, value in options.items():
         yield f"    {literal(name)}: {_value(name, value)},{_GUESS if name == 'timeZone' and name in needed else ''}"
     yield "}"
     yield from _CHANGES.splitlines()
-    yield from _KEEP.replace("{metadata}", metadata).replace("{prefix}", prefix).splitlines()
-    yield from _APPEND.splitlines()
+    yield from (_APPEND + keep.replace("{metadata}", metadata).replace("{prefix}", prefix)).splitlines()
     yield from ("", "")
-    if platform == "oss":
-        yield from _OSS
     names = _names([parse_table(table.table) for _, table in tables])
     for (topic, table), name in zip(tables, names, strict=True):
         more = [f"subscribe={literal(topic)}"] if len(topics) > 1 else []
+        changes = literal(_CHANGES_OF.format(name))
+        keys = f"[{', '.join(literal(expression_name(key)) for key in table.keys)}]"
         if not table.columns:
             yield f"# {visible(table.table)} cannot be read: ticdc-source inspect says why"
-        elif table.has_keys:
-            keys = f"[{', '.join(literal(expression_name(key)) for key in table.keys)}]"
-            yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
-        else:
+        elif not table.has_keys:
             why = "some of its rows lack the key" if table.keys else "it has no key"
             yield f"append({', '.join([literal(name), literal(table.table), *more])})  # {why}"
+        elif platform == "oss":
+            yield f"append({', '.join([changes, literal(table.table), *more])})"
+            yield f"newest({literal(name)}, {changes}, {keys})"
+        else:
+            yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
 
 
 def _value(name: str, value: str) -> str:
@@ -319,7 +339,7 @@ def _names(tables: Sequence[TableName]) -> list[str]:
         short, long = (
             re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII).lower() for name in (table.table, "_".join(table))
         )
-        taken = {*names, *map(_VIEW.format, names)}
+        taken = {*names, *map(_CHANGES_OF.format, names)}
         tried = chain((short, long), (f"{long}_{number}" for number in numbers(2)))
-        names.append(next(name for name in tried if not {name, _VIEW.format(name)} & taken))
+        names.append(next(name for name in tried if not {name, _CHANGES_OF.format(name)} & taken))
     return names
