@@ -152,6 +152,7 @@ class Side:
         return {"path": str(path)}
 
     def _rows(self, table: Table) -> DataFrame:
+        self.spark.catalog.refreshTable(self.targets[table.name])  # a catalog of Iceberg caches it for 30 seconds
         frame = self.spark.table(self.targets[table.name])
         live = frame.where("NOT _is_deleted") if self.name == OURS else frame
         values = sf.to_json(sf.struct(*(sf.col(name) for name, _ in table.columns)), {"ignoreNullFields": "false"})
