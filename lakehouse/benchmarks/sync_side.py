@@ -152,7 +152,8 @@ class Side:
         return {"path": str(path)}
 
     def _rows(self, table: Table) -> DataFrame:
-        self.spark.catalog.refreshTable(self.targets[table.name])  # a catalog of Iceberg caches it for 30 seconds
+        if self.engine == "iceberg":  # its catalog caches a table for 30 seconds
+            self.spark.catalog.refreshTable(self.targets[table.name])
         frame = self.spark.table(self.targets[table.name])
         live = frame.where("NOT _is_deleted") if self.name == OURS else frame
         values = sf.to_json(sf.struct(*(sf.col(name) for name, _ in table.columns)), {"ignoreNullFields": "false"})
