@@ -120,7 +120,8 @@ class Project:
     def run(self, **files: str) -> str:
         """Run the pipeline with these files and no others, and return what it prints."""
         for path in (self.folder / "transformations").iterdir():
-            path.unlink()
+            if path.is_file():
+                path.unlink()
         for name, text in files.items():
             (self.folder / "transformations" / f"{name}.py").write_text(text)
         return self._printed(self._run)

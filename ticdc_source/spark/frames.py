@@ -53,7 +53,7 @@ def packed_schema() -> st.StructType:
         import ticdc_source
 
         reader = spark.readStream.format("ticdc").option("outputFormat", "record")
-        reader = reader.schema(ticdc_source.packed_schema())
+        print(reader.schema(ticdc_source.packed_schema()))
         ```
     """
     return to_spark(PACKED)
@@ -198,8 +198,8 @@ def telling(records: DataFrame) -> pa.RecordBatch:
     """Return the packed records that tell the schema, as `surveyed`, if all were looked at while they were read."""
     rows = records.where(TOLD.name).select(PACKED.names).collect()
     batch = pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in rows], schema=PACKED)
-    batches = list(unpacked([batch], RECORD))
-    return batches[0] if batches else to_records([])
+    every = pa.Table.from_batches(unpacked([batch], RECORD), RECORD).combine_chunks().to_batches()
+    return every[0] if every else to_records([])
 
 
 def packed(records: DataFrame) -> DataFrame:
