@@ -175,6 +175,16 @@ class Sync:
         return frame.collect() if "id" in frame.columns else []
 
 
+def test_the_records_of_each_task_tell_types(spark: SparkSession) -> None:
+    messages = [row("a", 1, TSO), row("a", 2, TSO + 1, note="x"), row("b", 3, TSO + 2), row("a", 4, TSO + 3, more="y")]
+    frame = spark.createDataFrame(messages, "key binary, value binary").repartition(4)
+
+    with ticdc_source.tables(frame) as changes:
+        columns = {name: {*each.columns} & {"id", "note", "more"} for name, each in changes.items()}
+
+    assert columns == {"shop.a": {"id", "note", "more"}, "shop.b": {"id"}}
+
+
 def test_the_records_of_a_micro_batch_are_those_of_the_topic(servers: str, topic: MakeTopic, records: Any) -> None:
     """Packed in fewer rows, they come back as `outputFormat=record` gives them, all or those of some tables."""
     name = topic(2)

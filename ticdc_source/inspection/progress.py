@@ -83,7 +83,9 @@ class StreamProgress:
     batch: int | None
     at: float
     state: State
-    rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows read; packed rows without `metricsPath`"))
+    rows: int = field(
+        metadata=_exported("ticdc_rows_total", "counter", "rows read; by a sync without `metricsPath`, packed rows")
+    )
     offset_lag: int | None = field(
         metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: unread records in Kafka")
     )

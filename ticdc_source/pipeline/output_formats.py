@@ -72,9 +72,11 @@ def _changelog(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> 
 
 def _to_merge(rows: Rows, keys: Sequence[str]) -> Rows:
     """Leave out the pre-images with the key of their post-images: a merge by the key takes only these."""
+    if not keys:
+        return rows
     is_old = pc.equal(rows.change_types, change_order.UPDATE_PREIMAGE)
     columns = {name.lower(): column for name, column in rows.columns.items()}
-    if not keys or not is_old.true_count or not columns.keys() >= {key.lower() for key in keys}:
+    if not is_old.true_count or not columns.keys() >= {key.lower() for key in keys}:
         return rows
     # Each pre-image is directly followed by its post-image.
     is_new = pc.equal(rows.change_types, change_order.UPDATE_POSTIMAGE)

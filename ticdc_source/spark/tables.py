@@ -82,8 +82,8 @@ class Tables(dict[str, DataFrame]):
     def records(self, where: Column | None = None) -> DataFrame:
         """Return the records of the micro-batch, and those held back before it, as in `outputFormat=record`.
 
-        `where` is about what records with the same tables and event types have in common, not about a single record.
-        `_held` says whether the record was held back.
+        `where` may use `_topic`, `_partition`, `_tables`, `_event_types` and `_watermark_ts`. The column `_held` says
+        whether a record was held back.
         """
         assert self._records is not None  # noqa: S101 (for mypy)
         return rows_of_packed(self._records if where is None else self._records.where(where))
