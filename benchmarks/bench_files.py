@@ -30,7 +30,7 @@ from benchmarks.results import Chart, Result
 from benchmarks.session import session
 
 NAME = "files"
-TITLE = "Thousand rows by CPU second, of files of a storage sink"
+TITLE = "Storage sink files: rows per CPU second"
 OURS, THEIRS = "ticdc", "spark"
 VERSION = 447_984_074_911_121_426
 _FILE_BYTES = 32 << 20
@@ -52,7 +52,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:  # noqa: ARG001
     """Measure both formats."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("format", *(f"{side}: rows / CPU s" for side in (OURS, THEIRS)), "by CPU second (rounds)")
+    result.columns = ("format", *(f"{side}: rows / CPU s" for side in (OURS, THEIRS)), "per CPU second (rounds)")
     with session(1, []) as live, tempfile.TemporaryDirectory() as folder:
         for name, write, sides in (("canal-json", write_json, sides_of_json), ("csv", write_csv, sides_of_csv)):
             place = Path(folder) / name
@@ -73,12 +73,12 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:  # noqa: ARG001
             result.rows.append([name, *(f"{figures[side]:,}" for side in (OURS, THEIRS)), ratio])
             print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)
     series = {side: {name: each[side] / 1000 for name, each in result.figures.items()} for side in (OURS, THEIRS)}
-    result.chart = Chart("thousand rows by CPU second", series)
+    result.chart = Chart("thousand rows per CPU second", series)
     return result
 
 
 def figures_of(samples: list[dict[str, Any]], rows: int) -> dict[str, Any]:
-    """Return the medians of the rounds that count: rows by CPU second, and ratios of two reads of one round."""
+    """Return the medians of the rounds that count: rows per CPU second, and ratios of two reads of one round."""
     costs = {side: [s["cpu_seconds"] for s in samples if s["counts"] and s["side"] == side] for side in (OURS, THEIRS)}
     ratios = [round(theirs / max(ours, 0.01), 2) for ours, theirs in zip(costs[OURS], costs[THEIRS], strict=True)]
     rates = {side: round(median(rows / max(cost, 0.01) for cost in each)) for side, each in costs.items()}

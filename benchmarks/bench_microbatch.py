@@ -109,7 +109,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
             result.notes.append(_details(case, figures))
     sides = {side: {name: figures[side]["ms"] for name, figures in result.figures.items() if side in figures}
              for side in SETTINGS}  # fmt: skip
-    result.chart = Chart("ms, a micro-batch", {side: bars for side, bars in sides.items() if bars})
+    result.chart = Chart("ms per micro-batch", {side: bars for side, bars in sides.items() if bars})
     few = [case.name for case in size.cases if case.partitions <= FEW]
     met = all(result.figures[name][f"{OURS} / {TUNED}"]["ratio"] <= TARGET for name in few)
     result.notes.append(

@@ -23,7 +23,7 @@ from benchmarks.session import Session, session
 from ticdc_source.pipeline.read import read
 
 NAME = "scale"
-TITLE = "What does not grow: CPU microseconds a row with a topic's length, and a record with the tables beside"
+TITLE = "What does not grow: CPU microseconds per row with a topic's length, and a record with the tables beside"
 GROWTH = 1.15  # the most by which the cost per row may grow from the shortest topic to the longest
 OTHERS = 0.5  # microseconds at most for a record of another table, without its fetch
 PEAK = 300  # MiB of a worker, however long the topic
@@ -76,7 +76,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     met = "met" if costs[-1] <= GROWTH * costs[0] else "missed"
     result.notes.append(f"target: the longest topic's row costs at most {GROWTH:.2f} times the shortest's: {met}")
     series = {"ticdc": {name: figures["microseconds_a_row"] for name, figures in result.figures.items()}}
-    result.chart = Chart("CPU microseconds a row", series)
+    result.chart = Chart("CPU microseconds per row", series)
     name = f"one of {size.tables} tables"
     took = others(size.tables, size.others)
     figure = round(took / size.others * 1e6, 3)

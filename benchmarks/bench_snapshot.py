@@ -23,7 +23,7 @@ from tests.tidb.snapshots import address, text_session
 from tests.tidb.sql import SAFE_POINT
 
 NAME = "snapshot"
-TITLE = "Thousand rows by CPU second, of a table of TiDB"
+TITLE = "A table in TiDB: rows per CPU second"
 NATIVE, GENERAL, JDBC = "ticdc", "ticdc, general path", "spark jdbc"
 _TARGET = 1.4  # times Spark's JDBC source
 _FIRST = 1000  # rows that are doubled until there are enough
@@ -79,9 +79,9 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:  # noqa: ARG001
         ratio = f"{figures['ratio']:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
         result.rows.append([side, f"{figures['rate']:,}", ratio])
     reached = "met" if result.figures[NATIVE]["ratio"] >= _TARGET else "missed"
-    result.notes.append(f"target {reached}: {_TARGET} times Spark's JDBC source by CPU second")
+    result.notes.append(f"target {reached}: {_TARGET} times Spark's JDBC source per CPU second")
     series = {"rows": {side: figures["rate"] / 1000 for side, figures in result.figures.items()}}
-    result.chart = Chart("thousand rows by CPU second", series)
+    result.chart = Chart("thousand rows per CPU second", series)
     return result
 
 
@@ -124,7 +124,7 @@ def sides(spark: SparkSession, tidb: TiDB, size: Size) -> dict[str, DataFrame]:
 
 
 def figures_of(samples: list[dict[str, Any]], rows: int) -> dict[str, Any]:
-    """Return the medians of the rounds that count: rows by CPU second, and ratios of two reads of one round."""
+    """Return the medians of the rounds that count: rows per CPU second, and ratios of two reads of one round."""
     # While an idle worker that planned a read ends, the CPU seconds of that worker go, and those of a read are too few.
     spoilt = {sample["round"] for sample in samples if sample["cpu_seconds"] < sample["java_cpu_seconds"]}
     counted = [sample for sample in samples if sample["counts"] and sample["round"] not in spoilt]

@@ -2,7 +2,7 @@
 
 This process does a worker's work on answers that a broker would give: it cuts them into chunks (fetch), finds the
 table of each message (split), turns messages into columns (decode), adds metadata columns and joins record batches
-(assemble), and writes the bytes that go to Java (arrow). All figures are CPU microseconds a row, each the least of
+(assemble), and writes the bytes that go to Java (arrow). All figures are CPU microseconds per row, each the least of
 several turns, because noise only adds. What the network costs is not in them. Both paths must give the same rows.
 """
 
@@ -28,7 +28,7 @@ from ticdc_source.protocols.events import TableEvents
 from ticdc_source.sources.chunk import Chunk
 
 NAME = "stages"
-TITLE = "Where a worker's time goes: CPU microseconds a row, on both paths"
+TITLE = "Where a worker's time goes: CPU microseconds per row, on both paths"
 STAGES = ("fetch", "split", "decode", "assemble", "arrow")
 PATHS = {"native": True, "general": False}
 
@@ -81,7 +81,7 @@ def run(_: str, size_name: str, command: str) -> Result:
             print(" ", " | ".join(result.rows[-1]), file=sys.stderr, flush=True)
     parts = {name: figures["microseconds_a_row"] for name, figures in result.figures.items()}
     series = {stage: {name: part[stage] for name, part in parts.items()} for stage in STAGES}
-    result.chart = Chart("CPU microseconds a row", series, stacked=True)
+    result.chart = Chart("CPU microseconds per row", series, stacked=True)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Rows by CPU second and by second: ticdc beside Spark's own Kafka source and the code that you would write for it.
+"""Rows per CPU second and per second: ticdc beside Spark's own Kafka source and the code that you would write for it.
 
 Both read the same topics of one broker in one session, in turns, into the `noop` sink, with the same columns, types and
 rows, which is checked first. Java compiles what runs often, so both first read a part of each topic again and again,
@@ -31,7 +31,8 @@ from examples.local_kafka import create_topic, delete_topic
 
 NAME = "throughput"
 TITLE = (
-    "Rows by CPU second and by second: Spark's Kafka source + from_json (open-protocol: mapInArrow, avro: from_avro) "
+    "Throughput: rows per CPU second and per second; Spark's Kafka source + from_json "
+    "(open-protocol: mapInArrow, avro: from_avro) "
     "beside ours"
 )
 OURS, GENERAL, THEIRS = "ticdc", "ticdc, native off", "kafka"
@@ -112,7 +113,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
     rates = (f"{side}: rows / CPU s" for side in ("ticdc", "kafka"))
-    ratios = ("by CPU second (rounds)", "target", "by the clock (rounds)")
+    ratios = ("per CPU second (rounds)", "target", "per second (rounds)")
     result.columns = ("work", "cores", *rates, *ratios, "µs: Java + Python", "MiB")
     checked: set[str] = set()
     for cores, works in size.cores.items():
@@ -131,7 +132,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
         side: {name: figures[side]["rows_per_cpu_second"] / 1000 for name, figures in result.figures.items()}
         for side in ("ticdc", "kafka")
     }
-    result.chart = Chart("thousand rows by CPU second", series)
+    result.chart = Chart("thousand rows per CPU second", series)
     return result
 
 

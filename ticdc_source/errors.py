@@ -92,7 +92,7 @@ class AccessRefusedError(OptionError):
 
 
 class SchemaError(TiCDCSourceError):
-    """The messages and the requested schema do not fit together."""
+    """The messages and the requested schema do not match."""
 
 
 class UnsupportedTypeError(SchemaError):
@@ -143,7 +143,7 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
 
 class StorageUnavailableError(TiCDCSourceError):
-    """The files of a storage sink cannot be read."""
+    """Storage sink files cannot be read."""
 
 
 class TiDBUnavailableError(TiCDCSourceError):

@@ -85,7 +85,7 @@ _GROUPS = {
     "mode": "Bad records and schema changes",
     "valueCompression": "Large messages",
     "verifyChecksum": "Checksums",
-    "terminator": "Files of a storage sink",
+    "terminator": "Storage sink files",
     "schema.registry.url": "Schema registry",
     "fetchOffset.numRetries": "Waiting for brokers",
     "maxRowsPerBatch": "Memory, metrics, native path",
@@ -206,8 +206,8 @@ _BROUGHT_BY = {"core": "always", "kafka": "`kafka`", "all": "`all`", "includeHea
 
 
 def metrics_table() -> str:
-    """Return the table of the members of a metrics line."""
-    lines = ["| member | meaning |", "|---|---|"]
+    """Return the table of the fields of a metrics line."""
+    lines = ["| field | meaning |", "|---|---|"]
     rows = [
         f"| {_code(*(each.name for each in same))} | {meaning} |"
         for meaning, same in groupby(meanings.METRICS, key=lambda each: each.meaning)
@@ -317,7 +317,7 @@ OF_README = ("canal-json", "canal-json, native off", "debezium, schema", "avro")
 
 
 def _ratios() -> dict[str, tuple[float, float]]:
-    """Return the ratios of the last full run of throughput on one core: by CPU second, and by the clock."""
+    """Return the ratios of the last full run of throughput on one core: per CPU second, and per second."""
     figures = json.loads((FOLDER / "throughput.json").read_text(encoding="utf-8"))["figures"]
     return {
         name.rpartition(", ")[0]: (of["ratio_rows_per_cpu_second"], of["ratio_rows_per_second"])

@@ -31,8 +31,8 @@ METRICS = (
     Metric("table", "string", "the table, if only one is read", nullable=True),
     Metric("topic", "string", "the topic partition"),
     Metric("partition", "bigint", "the topic partition"),
-    Metric("start", "bigint", "first offset of the range, and the offset after its last"),
-    Metric("end", "bigint", "first offset of the range, and the offset after its last"),
+    Metric("start", "bigint", "first offset of the range, and one past its last"),
+    Metric("end", "bigint", "first offset of the range, and one past its last"),
     Metric("lag", "bigint",
            "backlog when the micro-batch was planned: offsets from `end` to the end of the partition; null in a "
            "batch read",
@@ -58,7 +58,7 @@ METRICS = (
     Metric("decode_errors", "bigint", "bad records: records or events that could not be read"),
     Metric("dropped", "bigint", "bad records that `mode=DROPMALFORMED` dropped"),
     Metric("rescued", "bigint", "rows with a value in the rescued column"),
-    Metric("invalid_utf8", "bigint", "texts that are not UTF-8, in which U+FFFD replaces invalid bytes"),
+    Metric("invalid_utf8", "bigint", "text values that are not UTF-8, with U+FFFD for each invalid byte"),
     Metric("min_commit_ts", "bigint", "smallest and largest commit-ts returned, or null", nullable=True),
     Metric("max_commit_ts", "bigint", "smallest and largest commit-ts returned, or null", nullable=True),
     Metric("watermark", "bigint", "largest watermark, or null", nullable=True),
@@ -181,7 +181,7 @@ ERRORS = {
     "OptionError": "an option is missing, invalid, or contradicts another one",
     "SchemaError": "messages and the requested schema do not match",
     "SchemaRegistryUnavailableError": "the registry does not answer, or refuses the request",
-    "StorageUnavailableError": "files of a storage sink cannot be read",
+    "StorageUnavailableError": "storage sink files cannot be read",
     "TiDBUnavailableError": "TiDB does not answer",
     "UnsupportedTypeError": "a column has a type that is not supported",
 }

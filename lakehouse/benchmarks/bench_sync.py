@@ -122,7 +122,7 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
         result.figures[name] = figures
         result.rows += [_row(f"{engine}, {_about(case, part)}", figures[part]) for part in figures]
         print(json.dumps({name: figures}), flush=True)
-    result.chart = Chart("s, a micro-batch", _bars(result.figures))
+    result.chart = Chart("s per micro-batch", _bars(result.figures))
     result.notes += [f"target: {text}" for engine in size.engines for text in judge(engine, result.figures)]
     return result
 

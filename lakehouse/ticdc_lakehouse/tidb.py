@@ -196,7 +196,7 @@ def _interval(text: SparkColumn) -> SparkColumn:
 
 def tso_of(moment: datetime.datetime) -> int:
     if moment.tzinfo is None:
-        raise OptionError(f"{moment} has no time zone. If it is UTC, give it as moment.replace(tzinfo=timezone.utc)")
+        raise OptionError(f"{moment} has no time zone. If it is UTC, pass it as moment.replace(tzinfo=timezone.utc)")
     return of_time(moment)
 
 

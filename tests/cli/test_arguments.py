@@ -174,7 +174,7 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         assert arguments[0].removesuffix(SECRET).removesuffix("=") in done.err
 
 
-TOO_MANY = "a word belongs to no argument; put quotes around a value with blanks"
+TOO_MANY = "unexpected word; put quotes around a value with spaces"
 
 
 @pytest.mark.parametrize(

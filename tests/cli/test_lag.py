@@ -317,8 +317,8 @@ def test_messages_of_another_protocol(broker: Kafka, topic: Callable[..., str], 
     ("streams", "hint"),
     [
         ([], ""),
-        (["shop/stream"], "; {0}/stream has one: give the stream's"),
-        (["shop/a", "shop/b"], "; {0}/a, {0}/b have one: give the stream's"),
+        (["shop/stream"], "; {0}/stream has one: use the stream's"),
+        (["shop/a", "shop/b"], "; {0}/a, {0}/b have one: use the stream's"),
     ],
 )
 def test_a_folder_around_a_checkpoint_names_it(

@@ -170,7 +170,7 @@ def test_lag_does_not_take_what_only_columns_or_files_need(name: str) -> None:
 def test_topics_refuse_options_of_files(name: str) -> None:
     """How lines of files are cut has no effect on topics; with `path`, and for frames, it is taken."""
     given = {name: LINES[name]}
-    with pytest.raises(OptionError, match=f"'{name}' is for files of a storage sink"):
+    with pytest.raises(OptionError, match=f"'{name}' is for storage sink files"):
         Options.of({**REQUIRED, **given})
     Options.of({"path": "/x", **given})
     Options.of(given, from_kafka=False)

@@ -209,9 +209,9 @@ def test_a_table_that_does_not_occur_is_warned_of() -> None:
     (text,) = told("create table t (id int); create table x (id int); create table other.t (id int)")
     assert text.startswith("Option 'tableDDL' creates x, other.t, but no message of the sample is about x, other.t")
     (text,) = told("create table u (id int)", "test.tt")
-    assert text.startswith("No row of test.tt among 2 records; the tables there are: test.t. ")
+    assert text.startswith("No row of test.tt among 2 records; tables found: test.t. ")
     (text,) = told("create table u (id int)", "test.tt,test.u,test.T,other.*")
-    assert text.startswith("No row of test.tt, other.* among 2 records; the tables there are: test.t. ")
+    assert text.startswith("No row of test.tt, other.* among 2 records; tables found: test.t. ")
 
 
 def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
@@ -231,7 +231,7 @@ def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
     assert told(inferSchema__maxRecords="2", inferSchema__maxScannedRecords="32") == []
     assert told(is_stream=True) == []
     (text,) = told()
-    assert text.startswith("No row of test.v among 81 records; the tables there are: test.t, test.u.")
+    assert text.startswith("No row of test.v among 81 records; tables found: test.t, test.u.")
 
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

@@ -254,7 +254,7 @@ def described(decoder: Decoder, parts: Iterable[TableEvents]) -> list[TableSchem
 
 
 def test_a_frame_without_records_has_no_schema() -> None:
-    with pytest.raises(SchemaError, match="Give it as `schema`"):
+    with pytest.raises(SchemaError, match="Pass it as `schema`"):
         schema_of_sample(sample_of_records([], frame_options({})).sample, frame_options({}))
 
 

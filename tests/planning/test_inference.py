@@ -69,7 +69,7 @@ def test_several_tables_say_how_to_read_one_or_all() -> None:
         captured.read()
 
     assert str(caught.value) == (
-        "The read selects 2 tables, and outputFormat=changelog and envelope give the rows of one: test.other, test.t. "
+        "The read selects 2 tables, but outputFormat=changelog and envelope return only one: test.other, test.t. "
         "Choose one, e.g. .option('tables', 'test.other'). To read all, set outputFormat=event, which has rows as "
         "JSON, or call ticdc_source.tables(), which returns a typed DataFrame for each (see 'All tables of a "
         "micro-batch' in the documentation)"
@@ -96,7 +96,7 @@ def test_each_name_without_rows_is_in_one_warning(output: str) -> None:
 
     (text,) = (str(each.message) for each in caught)
     assert text.startswith("No row of test.ordrs, shop.* among ")
-    assert "; the tables there are: test.orders, test.t. Did you mean test.orders? (inferSchema." in text
+    assert "; tables found: test.orders, test.t. Did you mean test.orders? (inferSchema." in text
 
 
 GARBAGE = Record(None, b'{"database": "shop", "table')

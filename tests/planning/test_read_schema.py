@@ -43,7 +43,7 @@ def test_a_table_has_one_warning_with_lines_to_paste() -> None:
         "The messages of test.t do not fully say the types of its columns:",
         "  total is read as decimal(38,18) (DECIMAL without precision, only NULLs in the sample)",
         "  rest is read as decimal(38,18) (DECIMAL without precision, only NULLs in the sample)",
-        "To give the types, paste what SHOW CREATE TABLE `test`.`t` prints:",
+        "To set the types, paste what SHOW CREATE TABLE `test`.`t` prints:",
         '  .option("tableDDL", """CREATE TABLE `test`.`t` (…)""")',
         "To keep these types, or to choose others:",
         '  .option("schemaHints", "total decimal(38,18), rest decimal(38,18)")',

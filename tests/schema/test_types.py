@@ -193,7 +193,7 @@ def test_messages_and_ddl_name_types_alike(name: str) -> None:
 )
 def test_a_text_that_is_not_a_type_is_refused(text: str) -> None:
     """Garbage is a ValueError, which the decoder turns into an error with an address."""
-    with pytest.raises(ValueError, match=r"is not a MySQL type|are not a list of quoted texts|invalid literal"):
+    with pytest.raises(ValueError, match=r"is not a MySQL type|are not a list of quoted strings|invalid literal"):
         parse_type(text)
 
 

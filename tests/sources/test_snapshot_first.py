@@ -232,5 +232,5 @@ def test_a_batch_is_refused() -> None:
 
 def test_messages_alone_need_no_snapshot() -> None:
     """Its options without `snapshot` are refused."""
-    with pytest.raises(OptionError, match="is for rows of TiDB"):
+    with pytest.raises(OptionError, match="is for rows from TiDB"):
         Options.of({name: value for name, value in GIVEN.items() if name != "snapshot"})

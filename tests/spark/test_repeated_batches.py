@@ -186,5 +186,5 @@ def test_the_options_of_a_job() -> None:
     assert commit_range(None, until) == {"startingOffsets": "earliest", "endingCommitTs": str(until)}
     with pytest.raises(OptionError, match="cannot end before the one that precedes it"):
         commit_range(until, since)
-    with pytest.raises(OptionError, match="'endingCommitTs' does not go with complete_until"):
+    with pytest.raises(OptionError, match="'endingCommitTs' cannot be used with complete_until"):
         complete_until({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "endingCommitTs": "resolved"})

@@ -55,7 +55,7 @@ def test_a_topic_that_was_recreated_between_batches(stream: MakeStream, servers:
 
     assert "DataLossError" in failure
     assert f"Deleted and created again: topic {name} (its id was {old} and is " in failure
-    assert "failOnDataLoss=false the stream goes on at the earliest offset" in failure
+    assert "failOnDataLoss=false the stream continues at the earliest offset" in failure
     tolerant = Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder)
     tolerant.finish()
     write_rows(servers, name, 200)

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    return command_line("ticdc-source", __version__, "Look into the topics that TiCDC writes to.", COMMANDS)
+    return command_line("ticdc-source", __version__, "Inspect the topics that TiCDC writes to.", COMMANDS)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise OptionError(f"--to {to}: there is no folder {to.parent}")
     given = options_of(arguments)
     if not {"subscribe", "subscribepattern", "assign", "path", "snapshot"} & {name.lower() for name in given}:
-        raise OptionError("Say what to read: --bootstrap-servers and --subscribe, or --conf path=… or snapshot=only")
+        raise OptionError(
+            "Specify what to read: --bootstrap-servers and --subscribe, or --conf path=… or snapshot=only"
+        )
     part = to.with_name(f".{to.name}.part")
     rows = 0
     try:

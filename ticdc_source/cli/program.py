@@ -99,7 +99,7 @@ def _too_many(word: str) -> str:
     name, equals, _ = word.partition("=")
     if equals and is_option(name):
         return f"{name}=… is an option of the source: put --conf before it"
-    return "a word belongs to no argument; put quotes around a value with blanks"
+    return "unexpected word; put quotes around a value with spaces"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

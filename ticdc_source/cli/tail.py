@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(_start),
         default="-10",
         metavar="WHERE",
-        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N, written "
-        "--from=-5, for N records before the end of each partition (default: %(default)s)",
+        help="where to start: earliest, latest, a Kafka timestamp in ISO 8601 (UTC by default), or -N for N "
+        "records before the end of each partition, as in --from=-5 (default: %(default)s)",
     )
     parser.add_argument(
         "--tables",
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.tables:
         if any(name.lower() == "tables" for name in given):
-            raise OptionError("--tables and --conf tables=… are the same: give only one of them")
+            raise OptionError("--tables and --conf tables=… are the same: use only one of them")
         given["tables"] = arguments.tables
     screen = output()
     shown = 0

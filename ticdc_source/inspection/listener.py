@@ -54,7 +54,7 @@ def progress_listener(
         metrics_path: the option `metricsPath` of the queries. Without it, only rows and offset lags are known.
         on_progress: called with each report, from threads of Spark and of the listener; its errors are logged.
         registry: where Prometheus metrics are registered, such as `prometheus_client.REGISTRY`.
-        every: the most seconds between two reports.
+        every: the maximum number of seconds between two reports.
         spark: the session of the queries, if it is not the active one.
         clock: returns the time in seconds since 1970.
 

@@ -216,7 +216,7 @@ def _of_topic(topic: TopicReport) -> Iterator[_Found]:
         yield "several-protocols", message, None
     yield from _of_bad(topic.bad)
     if topic.others and not any(messages.tables for messages in topic.protocols):
-        message = f"{name} has no row of a table in 'tables'; the tables there are: {', '.join(topic.others)}"
+        message = f"{name} has no row of a table in 'tables'; tables found: {', '.join(topic.others)}"
         yield "no-such-table", message, None
     if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
         behind = f"{duration(topic.watermark_lag_s)} behind this machine's clock"

@@ -337,7 +337,7 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
             if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
         )
         meant = ", ".join(f"{redacted(location).rstrip('/')}/{name}" for name in inner)
-        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give the stream's" if inner else ""
+        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: use the stream's" if inner else ""
         if system.get_file_info(folder).type == fs.FileType.NotFound:
             msg = "there is no such folder"
         else:

@@ -149,7 +149,7 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         if row.refused:
             raise OptionError(row.meaning)
         if row.field in given:
-            raise OptionError(f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them")
+            raise OptionError(f"Options '{row.names[0]}' and '{row.names[1]}' are the same: set one of them")
         given[row.field] = row.value_of(text, name)
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)

@@ -18,21 +18,21 @@ OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives o
 
 # The advice for options that change typed columns, with `outputFormat=event`.
 _ROWS_ARE_WHOLE = (
-    "Its JSON has every column of a message, with zero dates and all digits: select members with get_json_object or "
-    "from_json, and give types with 'tableDDL', which names the table"
+    "Its JSON has every column of a message, with zero dates and all digits: select fields with get_json_object or "
+    "from_json, and supply types with 'tableDDL', which names the table"
 )
 
 # What follows an option's name in errors about options that do not apply to the kind of read.
 _NOT_WITH_ROWS = (
-    " is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
+    " is for messages, but snapshot=only reads rows from TiDB: leave one of them out. In a stream, snapshot=initial "
     "reads rows, then messages"
 )
-_NOT_WITH_FILES = " is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"
+_NOT_WITH_FILES = " is for Kafka topics, but 'path' is a folder of storage sink files: leave one of them out"
 _ONE_COMMIT_TS = ": all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
 _FROM_THE_FIRST_ROW = ": snapshot=initial reads all rows, then all later changes: leave it out"
 _NOT_WITH_INITIAL_SNAPSHOT = {
-    "path": ": snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
-    "snapshot.at": ": snapshot=initial reads the moment at which the stream starts: leave it out",
+    "path": ": snapshot=initial continues with Kafka topics, not with files: leave one of them out",
+    "snapshot.at": ": snapshot=initial reads TiDB as of the start of the stream: leave it out",
     "startingCommitTs": _FROM_THE_FIRST_ROW,
     "endingCommitTs": _FROM_THE_FIRST_ROW,
 }
@@ -162,16 +162,16 @@ def _check_tidb(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server")
     if not options.is_typed:
         raise OptionError(
-            f"Option 'tidb.url' gives types to columns, and outputFormat={options.output_format} has no typed columns: "
-            "leave it out; 'tableDDL' gives types to JSON"
+            f"Option 'tidb.url' sets column types, but outputFormat={options.output_format} has no typed columns: "
+            "leave it out; for JSON, 'tableDDL' supplies types"
         )
 
 
 def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     if not options.kafka.get("bootstrap.servers", "").strip():
         raise OptionError(
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "
-            "sink, set 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for storage sink "
+            "files, set 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
             "VIEW, or spark.read.option(…))"
         )
     if options.commit_group_offsets and not options.kafka.get("group.id"):
@@ -185,5 +185,5 @@ def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     for row in given:
         if "topics" not in row.scope.uses:
             of_rows = "snapshot" in row.scope.uses
-            needs = "rows of TiDB (option 'snapshot')" if of_rows else "files of a storage sink ('path')"
-            raise OptionError(f"Option '{row.name}' is for {needs}: leave it out for topics of Kafka")
+            needs = "rows from TiDB (option 'snapshot')" if of_rows else "storage sink files ('path')"
+            raise OptionError(f"Option '{row.name}' is for {needs}: leave it out for Kafka topics")

@@ -147,7 +147,7 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
                 chosen.add(parse_word(part))
             except ParseError as error:
                 raise ParseError(f"'{part.strip()}': {error.expected}", part=part.strip(), meant=error.meant) from None
-        _refuse_if(not chosen, f"expected some of {', '.join(choices)}")
+        _refuse_if(not chosen, f"expected one or more of {', '.join(choices)}")
         return frozenset(chosen)
 
     return parse
@@ -288,7 +288,7 @@ def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
         if len(parts) != 2:  # noqa: PLR2004 (database and table)
             raise ParseError(
-                f"expected database.table for '{item}'; put names with dots, commas or blanks in backticks", part=item
+                f"expected database.table for '{item}'; put names with dots, commas or spaces in backticks", part=item
             )
         patterns.append((parts[0], parts[1]))
     _refuse_if(not patterns, "expected database.table, or database.*")
@@ -341,7 +341,7 @@ def escaped(value: str) -> str:
 
 
 def delimiter(value: str) -> str:
-    _refuse_if(not value, "expected a text that is not empty")
+    _refuse_if(not value, "expected a non-empty string")
     return escaped(value)
 
 
@@ -517,7 +517,7 @@ def secret(value: str) -> Secret:
 def host_check(value: str) -> bool:
     """Parse Java's algorithm for checking host names; return whether to check them."""
     algorithm = value.strip().lower()
-    _refuse_if(algorithm not in ("", "https"), "expected https, or nothing to turn the check of host names off")
+    _refuse_if(algorithm not in ("", "https"), "expected https, or an empty value to turn off host name verification")
     return algorithm == "https"
 
 

@@ -66,7 +66,7 @@ class OptionTable:
     tables: tuple[tuple[str, str], ...] | None = TABLES.optional(
         "tables",
         parsers.table_patterns,
-        "tables to read, such as `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
+        "tables to read, such as `db.t, db2.*`; put names with dots, commas or spaces in backticks. "
         "`outputFormat=changelog` and `envelope` read one table",
     )
     output_format: Output = OUTPUT.option(
@@ -326,7 +326,7 @@ class OptionTable:
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "at DDL that removes rows without delete events (such as TRUNCATE or DROP TABLE), `warn` logs it, `fail` "
+        "for DDL that removes rows without delete events (such as TRUNCATE or DROP TABLE), `warn` logs it, `fail` "
         "fails, `ignore` does nothing",
         default="warn",
     )
@@ -368,7 +368,7 @@ class OptionTable:
         "the changefeed's `debezium-binary-handling-mode`. Default: base64, with a warning for columns that may be hex",
     )
 
-    # Files of a storage sink
+    # Storage sink files
 
     terminator: str | None = LINES.optional(
         "terminator",

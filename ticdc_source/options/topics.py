@@ -66,9 +66,7 @@ def topic_choice(options: Options) -> TopicChoice:
             files.
     """
     if options.path is not None:
-        raise OptionError(
-            "Option 'path' names files of a storage sink, but this needs topics of Kafka: set 'subscribe' instead"
-        )
+        raise OptionError("Option 'path' names a storage sink, but this needs Kafka topics: set 'subscribe' instead")
     if options.assign is not None:
         return _assign(options.assign)
     if options.subscribe is not None:
@@ -146,7 +144,7 @@ class TableFilter:
         hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
         patterns = ", ".join(map(".".join, self.patterns))
         listed = ", ".join({str(table).lower(): str(table) for table in sorted(there, key=str)}.values())
-        return f"No row of {patterns} among {among}; the tables there are: {listed}.{hint}"
+        return f"No row of {patterns} among {among}; tables found: {listed}.{hint}"
 
     @property
     def exact(self) -> TableName | None:

@@ -26,7 +26,7 @@ from ticdc_source.sources.kafka import KafkaCluster, report_loss
 def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
     """Return the rows of `spark.read.format("ticdc")` with the same options, read in this process, without Spark.
 
-    Rows are read while you iterate, one input partition after the other, so memory holds only some batches. A reader
+    Rows are read while you iterate, one input partition after the other, so memory holds only a few batches. A reader
     that is not read to its end holds a connection until it is deleted.
 
     Args:
@@ -85,7 +85,9 @@ def complete_until(options: Mapping[str, str], *, since: int | None = None) -> i
     """
     for name in options:
         if name.lower() in ("startingcommitts", "endingcommitts"):
-            raise OptionError(f"Option '{name}' does not go with complete_until(): pass its result to commit_range()")
+            raise OptionError(
+                f"Option '{name}' cannot be used with complete_until(): pass its result to commit_range()"
+            )
     parsed = batch_options({**options, **_start(since)})
     with KafkaCluster(parsed) as cluster:
         ranges = cluster.resolve_ranges()
@@ -141,6 +143,6 @@ def _refuse_loss(ranges: list[OffsetRange], cluster: KafkaCluster, options: Opti
         where = listed(f"{one.topic_partition} (first offset {one.start})" for one in gone)
         reason = (
             f"Kafka has deleted records of {where}, maybe with commits since {since}: the topic's retention is shorter "
-            "than the time between two jobs. Take a snapshot and go on from its TSO, or set failOnDataLoss=false"
+            "than the time between two jobs. Take a snapshot and continue from its TSO, or set failOnDataLoss=false"
         )
         report_loss(reason, fail=options.fail_on_data_loss)

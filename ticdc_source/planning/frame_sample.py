@@ -119,7 +119,7 @@ def schema_of_sample(
         return format_schema(options)
     if sample is None or not (sample.scanned or sample.table_ddl):
         raise SchemaError(
-            "The DataFrame has no record: the schema cannot be inferred. Give it as `schema`, and the options "
+            "The DataFrame has no record: the schema cannot be inferred. Pass it as `schema`, and the options "
             "'protocol' and 'tables'"
         )
     table = infer_table(sample)

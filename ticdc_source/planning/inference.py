@@ -408,7 +408,7 @@ def infer_table(sample: Sample) -> TableSchema:
     if len(names) > 1:
         listed = ", ".join(map(str, names))
         raise OptionError(
-            f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+            f"The read selects {len(names)} tables, but outputFormat=changelog and envelope return only one: "
             f"{listed}. Choose one, e.g. .option('tables', '{names[0]}'). To read all, set outputFormat=event, which "
             "has rows as JSON, or call ticdc_source.tables(), which returns a typed DataFrame for each (see 'All "
             "tables of a micro-batch' in the documentation)"
@@ -504,7 +504,7 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
 def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
     place = record_source(options).described(ranges)
     msg = (
-        f"No record in the range to read of {place}: the schema cannot be inferred. Give it with .schema(…) and the "
+        f"No record in the range to read of {place}: the schema cannot be inferred. Set it with .schema(…) and the "
         f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
     )
     return SchemaError(msg)
@@ -532,7 +532,7 @@ def _nothing_found(sample: Sample) -> Exception:
         return OptionError(no_row_in_sample(sample, sample.tables))
     what = f"row of {wanted}" if wanted else "row"
     msg = (
-        f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Give it "
+        f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Set it "
         "with .schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read more "
         "records (startingOffsets of topics)"
     )

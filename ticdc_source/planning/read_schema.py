@@ -245,7 +245,7 @@ def _doubts_message(table: TableSchema, doubts: Mapping[str, _Choice], options: 
     lines += [f"  {name} is read as {spark_name(doubt.arrow)} ({doubt.why})" for name, doubt in doubts.items()]
     if any(doubt.ddl_helps for doubt in doubts.values()):
         name = quoted_name(*filter(None, table.table))
-        lines.append(f"To give the types, paste what SHOW CREATE TABLE {name} prints:")
+        lines.append(f"To set the types, paste what SHOW CREATE TABLE {name} prints:")
         lines.append(f'  .option("tableDDL", """CREATE TABLE {name} (…)""")')
     hints = [hint_of(name, doubt.arrow) for name, doubt in doubts.items()]
     given = [options.schema_hints] if options.schema_hints else []

@@ -322,7 +322,7 @@ def _parse_labels(text: str) -> tuple[str, ...]:
     while start < len(text):
         match = _LABEL.match(text, start)
         if match is None:
-            raise ValueError(f"the labels {text!r} are not a list of quoted texts")
+            raise ValueError(f"the labels {text!r} are not a list of quoted strings")
         labels.append(match[1].replace("''", "'"))
         start = match.end()
     return tuple(labels)

@@ -55,7 +55,7 @@ class SnapshotFirstSource(KafkaSource):
     def check_detected(self, protocol: str | None) -> None:
         if protocol in self._formats.lacking_commit_ts:
             raise OptionError(
-                f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so it is "
+                f"snapshot=initial cannot be used with protocol={protocol}: its deletes have no commit-ts, so it is "
                 "unknown whether the snapshot already has them. Create the changefeed with another protocol"
             )
 

@@ -44,9 +44,10 @@ from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 
 def packed_schema() -> st.StructType:
-    """Return a schema for `outputFormat=record` with which records come packed, for `tables` alone.
+    """Return a schema that packs the records of `outputFormat=record`, for `tables` only.
 
-    They share rows of some KiB and are marked where they tell types, so that `tables` takes a third less CPU time.
+    Records share rows of a few KiB, and those that determine types are marked. `tables` then takes a third less CPU
+    time.
 
     Example:
         ```python
@@ -69,7 +70,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     Args:
         frame: a batch or streaming DataFrame with the column `value` and, if known, `key`, `topic`, `partition`,
             `offset`, `timestamp` and `headers`, with Spark's names or those of `outputFormat=record` (`_value`, …).
-            Without `partition` and `offset`, these members of `_sequence` are NULL, and it does not order all changes.
+            Without `partition` and `offset`, these fields of `_sequence` are NULL, and it does not order all changes.
             Rows of one topic partition should be in the order of their offsets.
         schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
             default it is inferred by reading a batch once more. A stream needs it with `outputFormat=changelog` or

@@ -227,7 +227,7 @@ class RememberingStreamReader(StreamReader):
         if self._options.max_offsets_per_trigger is not None:
             warn(
                 "Before PySpark 4.2, a query with Trigger.AvailableNow or Trigger.Once is one micro-batch: with "
-                "'maxOffsetsPerTrigger' it ends after that many offsets, and its next run goes on from there. Leave "
+                "'maxOffsetsPerTrigger' it ends after that many offsets, and its next run continues from there. Leave "
                 "the option out of such a query"
             )
 
@@ -248,7 +248,7 @@ class RememberingStreamReader(StreamReader):
             self._last = end
         elif start == end and self._options.max_offsets_per_trigger is not None:
             raise OptionError(
-                "Spark asked for a new end before it told the query's position, so rows could be read twice. Set "
+                "Spark asked for a new end before it passed on the query's position, so rows could be read twice. Set "
                 "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
             )
         return super().partitions(start, end)

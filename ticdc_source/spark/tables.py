@@ -139,7 +139,7 @@ def tables(
 
     Args:
         frame: the records, as for `decode`.
-        state: what one micro-batch leaves for the next: watermarks, DDL (which tells types and labels), types of
+        state: what one micro-batch leaves for the next: watermarks, DDL (which determines types and labels), types of
             values, held-back records and skipped tables. Without it, each micro-batch stands alone.
         batch_id: the number of the micro-batch, which Spark passes to `foreachBatch`; required with `state`.
         consistency: `latest` returns all changes of the micro-batch. `resolved` returns only changes up to the resolved
@@ -156,8 +156,8 @@ def tables(
             of the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables, in addition to those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
-        known_ddl: DDL known from elsewhere, by table name. It tells types and keys like DDL of the topic, and is not in
-            `ddl` of the result. A table that the topic spells differently gets this name.
+        known_ddl: DDL known from elsewhere, by table name. It supplies types and keys like DDL in the topic, and is not
+            in `ddl` of the result. A table that the topic spells differently gets this name.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`. `protocol` is that of
             messages; rows of TiDB are recognized.
 

@@ -219,7 +219,7 @@ def test_a_tidb_that_does_not_answer_sets_no_table_aside(tidb: TiDB, join: Calla
 def test_tables_that_follow_need_no_tidb(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """If TiDB cannot be read, or is not configured any more, a warning says so, and loaded tables go on."""
     statuses = known(status(ORDERS), status(ITEMS, Loading(at=NOW)))
-    with pytest.warns(UserWarning, match=r"no \[tidb\] any more. .*: shop.items"):
+    with pytest.warns(UserWarning, match=r"no longer has \[tidb\]. .*: shop.items"):
         assert join(tidb=None).begins(statuses) == {}
     with warns(tidb, "Cannot start loads now: no server answers"):
         assert join().begins(statuses) == {}

@@ -91,7 +91,7 @@ def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     assert not any(changed), again.stdout
     assert bare.returncode == 2, bare.stdout + bare.stderr
     said = " ".join(bare.stdout.split())  # spark-submit has both outputs of its program in one
-    assert "Give them: spark-submit --packages " in said, bare.stdout + bare.stderr
+    assert "Add them: spark-submit --packages " in said, bare.stdout + bare.stderr
     for table, its in sync.versions([*TABLES, LOG], all_versions=False).items():
         rows = rows_in(its[-1]["file"])
         wrong = list(differences(feed, table, rows, feed.truth.at()))

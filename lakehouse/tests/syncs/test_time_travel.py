@@ -66,7 +66,7 @@ def test_the_newest_version_up_to_a_commit_ts(
         ({"complete_since": 70, "loaded_ts": 70}, 60, "is complete since"),
         ({"phase": SetAside(reason="a type", since="now"), "resolved_ts": 50}, 60, "it is set aside. a type"),
         ({"phase": Loading(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
-        ({"pauses": (pause(50, 70),)}, 60, "Give a time before or after that. The reason was: EXCHANGE"),
+        ({"pauses": (pause(50, 70),)}, 60, "Choose a time before or after that. The reason was: EXCHANGE"),
         ({"pauses": (pause(80, 90, None),)}, 60, "is not known to be complete"),
         ({"complete_since": 85, "loaded_ts": 85, "pauses": (pause(70, 85),)}, 87, "has no version of"),
         ({"loaded_ts": 15, "complete_since": 15}, 17, "has no version of"),

@@ -38,7 +38,7 @@ def test_clauses(layout: DataLayout, clause: str) -> None:
 
 @pytest.mark.parametrize(("layout", "engine", "error"), [
     (DataLayout(("id",), ("v",)), "delta", "exclude each other"),
-    (DataLayout(cluster_by=("v",)), "iceberg", "which Iceberg lacks. Give partition_by"),
+    (DataLayout(cluster_by=("v",)), "iceberg", "which Iceberg lacks. Use partition_by"),
     (DataLayout(("days(at)",)), "delta", "and not by days(at)"),
 ])  # fmt: skip
 def test_what_an_engine_lacks(layout: DataLayout, engine: str, error: str) -> None:

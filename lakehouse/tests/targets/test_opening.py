@@ -145,7 +145,7 @@ def test_a_name_that_is_no_target_is_refused(spark: SparkSession) -> None:
         existing_target(spark, "a_view")
     with pytest.raises(TargetError, match=f"format='orc': it must be one of {', '.join(opening.ENGINES)}"):
         open_target(spark, "t_1", "orc")
-    with pytest.raises(TargetError, match="Give format='delta' or format='iceberg'"):
+    with pytest.raises(TargetError, match="Pass format='delta' or format='iceberg'"):
         open_target(spark, "t_1")
     assert isinstance(open_target(spark, "t_1", "iceberg"), IcebergTarget)
     assert existing_target(spark, "t_1") is None

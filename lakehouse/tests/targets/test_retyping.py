@@ -291,7 +291,7 @@ def test_a_table_is_merged_or_logged(lake: Lake) -> None:
     assert is_merged(frame_of(lake.spark, [], ""), TARGET, LOG)
 
     Writer(lake, keys=None).merge(0, [("insert", 10, 1, "a")], columns(v=VARCHAR))
-    with pytest.raises(TargetError, match=r"shop\.t has no key any more"):
+    with pytest.raises(TargetError, match=r"shop\.t no longer has a key"):
         is_merged(keyless, TARGET, LOG)
     lake.tables.clear()
     append_log(keyless, LOG, format="delta")

@@ -120,7 +120,7 @@ def audit(
             table without changes has no commits.
         repair: whether to set the rows that differ to TiDB's values as of the TSO, in one commit. The target is then
             compared again, so the state is that after the repair.
-        sample: the most rows that differ in the report.
+        sample: the maximum number of differing rows in the report.
 
     Returns:
         What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why. A target that
@@ -204,12 +204,12 @@ class _Moment:
         if not last:
             raise TargetError(
                 f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
-                "table has bad records, or merge_into was called without resolved_ts. Load the table again, or give "
+                "table has bad records, or merge_into was called without resolved_ts. Load the table again, or pass "
                 "the TSO as complete"
             )
         if at is not None and at > last:
             raise TargetError(
-                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later. Give an "
+                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later. Choose an "
                 "earlier TSO, or run the sync until it has reached this one"
             )
         version = next(version for version, resolved in known if resolved >= (at or last))

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     return command_line(
         "ticdc-lakehouse",
         __version__,
-        "Keep a copy of TiDB's tables in Delta or Iceberg, and prove that it is equal.",
+        "Keep a copy of TiDB's tables in Delta or Iceberg, and prove that they are equal.",
         COMMANDS,
     )
 

@@ -116,7 +116,7 @@ class MaintainConfig:
         every: how often each table is maintained, such as `6h`.
         keep: how long old versions of a table are kept, with what their commits record; at least `1h`.
         compact: whether small files are merged into larger ones.
-        purge_deleted: how long deleted rows are kept, such as `30d`; None keeps them for ever. It must be longer than
+        purge_deleted: how long deleted rows are kept, such as `30d`; None keeps them forever. It must be longer than
             the topic keeps its messages.
     """
 
@@ -207,16 +207,16 @@ class SyncConfig:
         _refuse_if(self.format not in ENGINES, wrong)
         _refuse_if(
             (self.path is None) == (self.catalog is None) or not (self.path or self.catalog),
-            "Say where the tables are: give either target.path, a folder, or target.catalog, a catalog of the session",
+            "Set where the tables go: either target.path, a folder, or target.catalog, a catalog of the session",
         )
         _refuse_if(
             sum(bool(self.source_option(name, "")) for name in ("subscribe", "subscribePattern", "path")) != 1,
-            "Say what to read: give one of source.subscribe = 'tidb-shop', source.subscribePattern = 'tidb-.*', and "
+            "Set what to read: source.subscribe = 'tidb-shop', or source.subscribePattern = 'tidb-.*', or "
             "source.path, the folder of a changefeed with a storage sink",
         )
         wrong = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
         _refuse_if(not 1 <= self.parallel <= _MOST_PARALLEL, wrong)
-        wrong = "views = true: a folder has no views. Remove views = true, or give target.catalog, a catalog with views"
+        wrong = "views = true: a folder has no views. Remove views = true, or set target.catalog, a catalog with views"
         _refuse_if(self.views and self.catalog is None, wrong)
         wrong = "heal = true: tables are read again from TiDB. Add [tidb] with its url, or remove heal = true"
         _refuse_if(self.heal and self.tidb is None, wrong)
@@ -235,7 +235,9 @@ class SyncConfig:
             _check_name(table)
             ENGINES[self.format].check_layout(each.layout, f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
-            wrong = f'[table."{table}"]: give log = true, the log alone, or history = true, the table and its log'
+            wrong = (
+                f'[table."{table}"]: set log = true, for the log alone, or history = true, for the table and its log'
+            )
             _refuse_if(each.log and each.history, wrong)
         Options.of(self.reader_options())
         frame_options(self.decode_options())

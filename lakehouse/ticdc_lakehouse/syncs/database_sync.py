@@ -37,11 +37,11 @@ def sync(
 
     The sync reads one stream of records, splits each micro-batch into tables, and writes these in parallel. Changes of
     a table with a key are merged into it; without a key, they are appended to a log. A table that cannot be written is
-    set aside with the reason, and its records are kept, while the other tables go on. With `config.heal`, the table is
-    read again from TiDB instead. You can kill the sync at any time, and start it again with the same configuration.
+    set aside with the reason, and its records are kept, while the other tables continue. With `config.heal`, the table
+    is read again from TiDB instead. You can kill the sync at any time, and start it again with the same configuration.
 
     With `config.tidb`, existing rows are loaded first: every table is read as of one TSO, then the changes after the
-    TSO are applied. A table that joins later is loaded while the others go on.
+    TSO are applied. A table that joins later is loaded while the others continue.
 
     Args:
         spark: a session with Delta or Iceberg.

@@ -63,7 +63,7 @@ class Joining:
         if self._tidb is None:
             if asked:
                 names = ", ".join(sorted(asked))
-                warn(f"sync.toml has no [tidb] any more. Add it again, so that these tables can be loaded: {names}")
+                warn(f"sync.toml no longer has [tidb]. Add it again, so that these tables can be loaded: {names}")
             return {}
         try:
             at = self._tidb.now()
@@ -75,7 +75,7 @@ class Joining:
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
-            warn(f"Cannot start loads now: {self._config.redact(str(error))}. Tables that need no load go on")
+            warn(f"Cannot start loads now: {self._config.redact(str(error))}. Tables that need no load continue")
             return {name: Begins(None) for name in asked if is_new}
 
     def _new(self, tidb: TiDBConfig, statuses: Mapping[str, TableStatus], at: int) -> list[str]:

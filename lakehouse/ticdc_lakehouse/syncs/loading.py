@@ -129,10 +129,10 @@ class _Load:
             if self._warned or left >= max(wanted_s, kept / 5):
                 return
             self._warned = True
-        still = f"keeps TSO {self.at} for {duration(left)} more" if left >= 0 else f"need not keep TSO {self.at}"
+        still = f"keeps TSO {self.at} for another {duration(left)}" if left >= 0 else f"need not keep TSO {self.at}"
         warn(
             f"TiDB {still}, because tidb_gc_life_time is {duration(kept)}. Let it keep old versions for longer than "
-            "the load takes: SET GLOBAL tidb_gc_life_time = '24h'. Set it back when the load has ended"
+            "the load takes: SET GLOBAL tidb_gc_life_time = '24h'. Reset it after the load"
         )
 
     def tell(self, progress: LoadProgress) -> None:
@@ -141,7 +141,7 @@ class _Load:
             if self.on_progress is not None:
                 self.on_progress(progress)
         except Exception as error:  # noqa: BLE001 (of a function that a user gave)
-            warn(f"on_load failed for {progress.table}: {error}. The load goes on")
+            warn(f"on_load failed for {progress.table}: {error}. The load continues")
 
     def table(self, spark: SparkSession, name: TableName, *, heals: bool) -> Loaded | Exception:
         try:
@@ -272,7 +272,7 @@ class _TableLoad:
         keys = self._properties(self._merged).get(KEYS)
         if self.heals and keys is not None:
             raise TargetError(
-                f"{self.name} has no key in TiDB any more, and {self._merged} has its rows by the key {keys}. Rename "
+                f"{self.name} no longer has a key in TiDB, and {self._merged} has its rows by the key {keys}. Rename "
                 "or drop this target, so that a log begins; or give the table a key again"
             )
         log = existing_target(self.spark, self._log)

@@ -257,7 +257,7 @@ class MicroBatch:
         target = log_target if kind == "log" else merged_target
         if status.kind not in (None, kind):
             raise TargetError(
-                f"log = true, and {name} has a merged target already: {status.target}. Remove log = true. Or stop the "
+                f"log = true, but {name} already has a merged target: {status.target}. Remove log = true. Or stop the "
                 f"sync, rename or drop this target, and delete the row of {name} from the table _ticdc_sync"
             )
         after = -1 if status.target_batch is None else status.target_batch
@@ -372,7 +372,7 @@ def _check_columns(status: TableStatus, columns: Collection[str], target: Target
     the process was killed after it had dropped them, and before it added them again.
     """
     if not columns:
-        raise TargetError(f"The target {status.target} does not exist any more. {_again(status)}")
+        raise TargetError(f"The target {status.target} no longer exists. {_again(status)}")
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
     if missing and status.kind != "log" and target.frame().head(1):

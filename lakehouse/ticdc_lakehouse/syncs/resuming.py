@@ -79,7 +79,7 @@ class Resuming:
                 self._context.kept(name).remove()
             except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
                 why = self._context.config.redact(text_of(error))
-                warn(f"The kept records of {name} cannot be removed, but are not needed any more: {why}")
+                warn(f"The kept records of {name} cannot be removed, but are no longer needed: {why}")
 
     def _as_written(self, status: TableStatus, first: int, last: int, writer: str) -> TableStatus:
         """Return the status with the micro-batches that the target got before a resume was killed."""

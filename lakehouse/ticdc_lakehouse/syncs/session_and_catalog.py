@@ -177,7 +177,7 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
     submit = f"spark-submit --packages {package} …"
     advice = submit if _UNDER_SPARK_SUBMIT in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
     raise OptionError(
-        f"The Spark session has no {engine.title()}, whose jars Spark needs at its start. Give them: {advice}"
+        f"The Spark session has no {engine.title()}, whose jars Spark needs at its start. Add them: {advice}"
     )
 
 

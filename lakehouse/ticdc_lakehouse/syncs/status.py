@@ -317,7 +317,7 @@ class StatusTable:
             if committed >= 0:
                 raise CheckpointError(
                     f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables of the "
-                    "checkpoint are gone, or in another place. Give their folder or catalog, or restore them. Or start "
+                    "checkpoint are gone, or in another place. Set their folder or catalog, or restore them. Or start "
                     "over with a new checkpoint"
                 )
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
@@ -373,8 +373,8 @@ class StatusTable:
         if identity["writer"] not in (None, query_id):
             raise CheckpointError(
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
-                f"{', and the given folder has no checkpoint' if query_id is None else ''}. Give the folder of that "
-                "checkpoint, or restore it if it is lost. Or start over with a new folder of tables and a new "
+                f"{', and the configured folder has no checkpoint' if query_id is None else ''}. Use the folder of "
+                "that checkpoint, or restore it if it is lost. Or start over with a new folder of tables and a new "
                 "checkpoint"
             )
 

@@ -17,7 +17,7 @@ from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_ta
 
 _LEFT_OUT = (
     "`tables` or `skip` has left it out, so its target lacks the changes of that time. Resume it: with [tidb], it is "
-    "loaded again, unless the target is a log; otherwise it goes on without those changes"
+    "loaded again, unless the target is a log; otherwise it continues without those changes"
 )
 _READ = "its rows were read from TiDB"
 # Kinds of errors: a fault may end by itself, later DDL may explain an unexplained change, and a log cannot be read

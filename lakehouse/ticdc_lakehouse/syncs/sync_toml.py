@@ -29,7 +29,7 @@ _TOP = [one.name for one in fields(SyncConfig) if one.name not in {*_PLACES, *_M
 _REQUIRED = {"format": "--format", "checkpoint": "--checkpoint"}  # and arguments of the command
 _HINT = "`ticdc-lakehouse sync --example` prints a file with every key"
 _EXPECTED: Mapping[object, str] = {
-    bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"
+    bool: "true or false", int: "a whole number", str: "a string", tuple: "a list of strings"
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class _Reader:
         for name, argument in _REQUIRED.items():
             if not values.get(name):
                 place = _PLACES.get(name, name)
-                raise OptionError(f"{place} is missing: give it in sync.toml, or as {argument}; {_HINT}")
+                raise OptionError(f"{place} is missing: set it in sync.toml, or as {argument}; {_HINT}")
         values["table_configs"] = {name: self._table(f'table."{name}"', value) for name, value in tables.items()}
         secret = (key for key in self.from_elsewhere if key.startswith("spark."))
         values["secret_settings"] = frozenset(key.removeprefix("spark.") for key in secret)
@@ -164,7 +164,7 @@ class _Reader:
                 except UnicodeDecodeError:
                     msg = f"{place}: the file {path} is not UTF-8"
             case _:
-                msg = f'{place}: expected a text, a number, {{ env = "NAME" }} or {{ file = "PATH" }}'
+                msg = f'{place}: expected a string, a number, {{ env = "NAME" }} or {{ file = "PATH" }}'
         raise OptionError(msg)
 
 

@@ -92,7 +92,9 @@ def as_of(
     commit_ts = _newest(created, str(identity["writer"]), committed, moment)
     if commit_ts is None or commit_ts < exact_since:
         later = [ts for history in created for ts in history.points if ts >= exact_since]
-        first = f"the first one is at {utc(min(later))}. Give a later time" if later else "there is none. Run the sync"
+        first = (
+            f"the first one is at {utc(min(later))}. Choose a later time" if later else "there is none. Run the sync"
+        )
         raise TargetError(
             f"No state of the tables up to {utc(moment)} can be read: {first}. Each micro-batch makes a state of all "
             "tables, and a load makes one of the tables that it loads"
@@ -121,7 +123,7 @@ def selected(
         try:
             pairs = table_patterns(pattern)
         except ValueError:
-            raise OptionError(f"{pattern!r} is no name of a table. Write it as shop.orders, or shop.*") from None
+            raise OptionError(f"{pattern!r} is not a table name. Write it as shop.orders, or shop.*") from None
         for pair in pairs:
             wanted = TableFilter((pair,))
             matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
@@ -186,8 +188,8 @@ class _History:
         ts = max((ts for ts in self.points if followed_from <= ts <= commit_ts), default=None)
         if ts is None:
             raise TargetError(
-                f"{name} has no version of {utc(commit_ts)} in {self.status.target}. Give a later time: older versions "
-                "are removed after `keep` in [maintain]"
+                f"{name} has no version of {utc(commit_ts)} in {self.status.target}. Choose a later time: older "
+                "versions are removed after `keep` in [maintain]"
             )
         version = self.points[ts].version
         try:
@@ -196,7 +198,7 @@ class _History:
             why = str(error).partition("\n")[0]
             raise TargetError(
                 f"{name} at {utc(commit_ts)} is version {version} of {self.status.target}, which cannot be read: "
-                f"{why}. If it was removed, give a later time: versions are removed after `keep` in [maintain]"
+                f"{why}. If it was removed, choose a later time: versions are removed after `keep` in [maintain]"
             ) from error
 
 
@@ -211,7 +213,7 @@ def _followed_from(status: TableStatus, commit_ts: int) -> int:
         if commit_ts < pause.to_ts:
             raise TargetError(
                 f"{name} has no state at {when}: the sync did not write it from {utc(pause.from_ts)} to "
-                f"{utc(pause.to_ts)}. Give a time before or after that. The reason was: {pause.reason}"
+                f"{utc(pause.to_ts)}. Choose a time before or after that. The reason was: {pause.reason}"
             )
         followed_from = pause.to_ts
     else:

@@ -105,7 +105,7 @@ class Upkeep:
             raise
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
             why = self._config.redact(str(error))[:LONGEST_WARNING]
-            warn(f"Cannot maintain {name}: {why}. The sync goes on, and tries again after maintain.every")
+            warn(f"Cannot maintain {name}: {why}. The sync continues, and tries again after maintain.every")
 
 
 def _now_ms() -> int:

@@ -209,8 +209,8 @@ def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Cha
         name = next((one.name for one in changes.columns if isinstance(one.dataType, DayTimeIntervalType)), None)
         if name is not None:
             raise TargetError(
-                f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
-                f"is TIME. Give time_as={before!r}, or another target"
+                f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was requested: column "
+                f"{name} is TIME. Use time_as={before!r}, or another target"
             )
     target.time_as = before or time_as or "micros"
     return replace(changes, time_as=target.time_as)

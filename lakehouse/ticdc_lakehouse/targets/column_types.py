@@ -200,7 +200,7 @@ def _year(value: str) -> str:
     """Return a year of one or two digits as MySQL reads it; 0 is refused, as the text means 2000, the number 0."""
     number = int(value)
     if not value.isdecimal() or number == 0 or number > 99:  # noqa: PLR2004
-        raise ValueError(f"{value!r} is not a year with one meaning")
+        raise ValueError(f"{value!r} is an ambiguous year")
     return str(number + (2000 if number < 70 else 1900))  # noqa: PLR2004
 
 

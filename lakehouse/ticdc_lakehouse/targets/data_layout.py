@@ -32,15 +32,15 @@ class DataLayout:
     def check(self, engine: str, what: str, *, clusters: bool, transforms: bool) -> None:
         """Refuse a layout that the engine lacks (`Target.check_layout`)."""
         if self.partition_by and self.cluster_by:
-            raise OptionError(f"{what}: partition_by and cluster_by exclude each other. Give one of them")
+            raise OptionError(f"{what}: partition_by and cluster_by exclude each other. Use one of them")
         if self.cluster_by and not clusters:
             raise OptionError(
-                f"{what}: cluster_by is Delta's liquid clustering, which {engine} lacks. Give partition_by"
+                f"{what}: cluster_by is Delta's liquid clustering, which {engine} lacks. Use partition_by"
             )
         transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
         if transform is not None and not transforms:
             instead = "columns, or cluster_by" if clusters else "columns"
-            raise OptionError(f"{what}: {engine} partitions by columns alone, and not by {transform}. Give {instead}")
+            raise OptionError(f"{what}: {engine} partitions by columns alone, and not by {transform}. Use {instead}")
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
         """Refuse a layout other than that of the target; without a layout, nothing is refused."""
@@ -50,7 +50,7 @@ class DataLayout:
             return
         raise TargetError(
             f"The target {target} was created {f'with the layout {before}' if before else 'without a layout'}, and "
-            f"{now} was given. The layout of a target cannot change: leave partition_by and cluster_by out. If you "
+            f"{now} was requested. The layout of a target cannot change: leave partition_by and cluster_by out. If you "
             f"have changed the layout of the table by hand, set its property {LAYOUT} to {now}"
         )
 
@@ -69,8 +69,8 @@ class DataLayout:
                 return quoted(names[name.lower()])
             raise TargetError(
                 f"The target {target} cannot be created: its layout has the column {name}, and its columns are "
-                f"{', '.join(names.values())}. A column is added with its first value: give its type by tableDDL or "
-                "schemaHints, or give another layout"
+                f"{', '.join(names.values())}. A column is added with its first value: set its type with tableDDL or "
+                "schemaHints, or choose another layout"
             )
 
         def of(text: str) -> str:

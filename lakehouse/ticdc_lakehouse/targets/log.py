@@ -138,7 +138,7 @@ def append_changes(
             settings.layout.check_target(log.name, remembered)
         if exists and LOG not in remembered:
             raise TargetError(
-                f"{log.name} is not a log that append_log created. Give the name of a table that does not exist"
+                f"{log.name} is not a log that append_log created. Use the name of a table that does not exist"
             )
         prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
         if not exists and not changelog.columns:
@@ -289,7 +289,7 @@ def check_key(changes: DataFrame, target: str, log: str) -> None:
         )
     if not changelog.keys and merged is not None and KEYS in merged.properties():
         raise TargetError(
-            f"{what} has no key any more, so it is unknown which row of {target} a change is about. Rename or drop "
+            f"{what} no longer has a key, so it is unknown which row of {target} a change is about. Rename or drop "
             f"{target}, and later changes go to {log}"
         )
 
@@ -330,7 +330,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
     for field in changelog.columns:
         if field.name.lower() in names:
             raise TargetError(
-                f"Table {changelog.table} has a column {field.name}, which is also a column that the log adds. Give "
+                f"Table {changelog.table} has a column {field.name}, which is also a column that the log adds. Use "
                 "another column_prefix, for example column_prefix='_ticdc_'"
             )
     return [
@@ -449,13 +449,13 @@ def history_query(
     if not names:
         raise SchemaError(
             f"{log} is of a table without a key, so a repeated change cannot be told from a second, equal row. If "
-            "columns identify a row, give them: keys=['id']"
+            "columns identify a row, pass them: keys=['id']"
         )
     if LATER_KEYS in remembered and not keys:
         later = ", ".join(loads(remembered[LATER_KEYS]))
         raise SchemaError(
             f"The key of {log} has changed from {', '.join(names)} to {later}. If columns identify a row in all of its "
-            "changes, give them: keys=['id']. Otherwise begin another log"
+            "changes, pass them: keys=['id']. Otherwise begin another log"
         )
     prefix = remembered[PREFIX]
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")

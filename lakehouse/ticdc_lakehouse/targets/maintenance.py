@@ -155,6 +155,6 @@ def _existing(spark: SparkSession, target: str) -> Target:
     table = existing_target(spark, target)
     if table is None:
         raise TargetError(
-            f"There is no table {target} in the catalogs of this session. Give the name as merge_into got it"
+            f"There is no table {target} in the catalogs of this session. Use the name that merge_into was called with"
         )
     return table

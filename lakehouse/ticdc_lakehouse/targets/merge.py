@@ -338,7 +338,7 @@ class _Merge:
         if before is not None and given not in (None, before):
             raise TargetError(
                 f"Cannot merge {self._what}, which was created with {argument}={before!r}: {argument}={given!r} was "
-                f"given. Leave {argument} out, or give another target"
+                f"requested. Leave {argument} out, or use another target"
             )
         return next((one for one in (before, given) if one is not None), default)
 
@@ -377,7 +377,7 @@ class _Merge:
         if old_rows.state.key_dropped_ts and not (self.settings.keys or self.changes.keys):
             raise SchemaError(
                 f"Cannot merge {self._what}: DDL dropped the primary key at commit-ts {old_rows.state.key_dropped_ts}, "
-                "so it is unknown which row a change is about. If columns still identify a row, give them: "
+                "so it is unknown which row a change is about. If columns still identify a row, pass them: "
                 f"keys=['id']. Otherwise rename or drop {self.target.name}, and write the changes with append_log, "
                 "from a new snapshot"
             )
@@ -484,7 +484,7 @@ class _Merge:
         if not wanted:
             raise SchemaError(
                 f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
-                "one, give it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
+                "one, pass it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
                 "where keep it, other transformations may lose it.) A table without a key cannot be merged: write "
                 "its changes with append_log"
             )
@@ -494,13 +494,13 @@ class _Merge:
         if missing:
             raise SchemaError(
                 f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
-                f"{_names(self.changes)}). Read the column too, or give other keys"
+                f"{_names(self.changes)}). Read the column too, or pass other keys"
             )
         if before is not None and not _are_same(before, wanted) and not old_rows.is_emptied():
             raise UnexplainedChangeError(
                 f"Cannot merge {self._what}: the key of the target is {', '.join(before)}, and that of the changes is "
                 f"{', '.join(wanted)}. If the key of the table has changed, write into another target, from a new "
-                "snapshot. Otherwise give the key of the target as keys"
+                "snapshot. Otherwise pass the key of the target as keys"
             )
         return tuple(names[name.lower()] for name in wanted)
 
@@ -511,7 +511,7 @@ class _Merge:
             if field.name.lower() in {name.lower() for name in own}:
                 raise TargetError(
                     f"Cannot merge {self._what}: the table has a column {field.name}, which is also a column that "
-                    "merge_into adds. Give another column_prefix, for example column_prefix='_ticdc_'"
+                    "merge_into adds. Use another column_prefix, for example column_prefix='_ticdc_'"
                 )
         fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
@@ -554,8 +554,8 @@ class _Merge:
         if missing:
             raise TargetError(
                 f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
-                "merge_into needs to order changes. Give a target that does not exist yet. If these columns have "
-                "another prefix, give it as column_prefix"
+                "merge_into needs to order changes. Use a target that does not exist yet. If these columns have "
+                "another prefix, pass it as column_prefix"
             )
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:

@@ -37,14 +37,14 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
         if engine in (None, existing.engine):
             return existing
         raise TargetError(
-            f"The target {name} is in {existing.engine}, and format={engine!r} was given. Leave format out, or give "
+            f"The target {name} is in {existing.engine}, and format={engine!r} was requested. Leave format out, or use "
             "the name of another target"
         )
     engine = engine or _engine_of_catalog(spark, name)
     if engine is None:
         raise TargetError(
             f"The target {name} does not exist, and its catalog does not say whether tables in it are Delta or "
-            f"Iceberg. Give {' or '.join(f'format={one!r}' for one in ENGINES)}"
+            f"Iceberg. Pass {' or '.join(f'format={one!r}' for one in ENGINES)}"
         )
     return ENGINES[engine](spark, name)
 
@@ -65,7 +65,7 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
         return found if found.exists() else None
     what = f"a table of {provider}" if provider else "a view, or a table of an unknown format"
     raise TargetError(
-        f"{name} is {what}, and a target must be a table in Delta or Iceberg. Give the name of such a table, or of one "
+        f"{name} is {what}, and a target must be a table in Delta or Iceberg. Use the name of such a table, or of one "
         "that does not exist yet"
     )
 
@@ -132,7 +132,7 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
         raise TargetError(
             f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
             f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
-            "version. Or give a new app_id, and read again from before the restored version: repeated changes have no "
+            "version. Or pass a new app_id, and read again from before the restored version: repeated changes have no "
             "effect"
         )
     return last.facts

@@ -222,7 +222,7 @@ class Target(ABC):
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
             if is_path(self.name) and "TABLE_OR_VIEW_ALREADY_EXISTS" in str(error):
-                raise TargetError(not_opened(self.name, "its folder holds files that are no Delta table")) from None
+                raise TargetError(not_opened(self.name, "its folder has files but is not a Delta table")) from None
             if "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise
             raise TargetError(
@@ -405,7 +405,7 @@ def schema_of(spark: SparkSession, name: str) -> StructType | None:
 
 def not_opened(name: str, why: str) -> str:
     return (
-        f"The target {name} cannot be opened: {why}. Give the name of a table, or of one to be created, in a "
+        f"The target {name} cannot be opened: {why}. Use the name of a table, or of one to be created, in a "
         "catalog that the session has; or delta.`/path` with a path that is empty or holds a Delta table"
     )
 

@@ -40,14 +40,14 @@ def check_name(name: str) -> None:
     if is_path(name):
         if not _ABSOLUTE.match(parts[1]):
             raise TargetError(
-                f"The target {name} is a relative path. Give an absolute path or a URI, as in delta.`/data/orders`"
+                f"The target {name} is a relative path. Use an absolute path or a URI, as in delta.`/data/orders`"
             )
         return
     wrong = next((part for part in parts if _NO_FOLDER.search(part)), None)
     if wrong is not None:
         raise TargetError(
             f"The target {name!r} is refused: with {wrong!r} in its name, the table could be outside the catalog's "
-            "warehouse. Give a name without slashes, colons and control characters"
+            "warehouse. Use a name without slashes, colons and control characters"
         )
 
 
@@ -66,7 +66,7 @@ def check_session_catalog(spark: SparkSession, name: str) -> None:
     if catalog_of(spark, name) == _SESSION_CATALOG:
         raise TargetError(
             f"The target {name} cannot be created: names in the catalog {_SESSION_CATALOG} have only letters, digits "
-            "and _. Give such a name"
+            "and _. Use such a name"
         )
 
 

@@ -418,7 +418,7 @@ def test_a_protocol_of_files_is_refused_for_topics() -> None:
     topic = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "protocol": "csv"}
 
     for check in (batch_options, stream_options, load_schema):
-        with pytest.raises(OptionError, match="protocol=csv is only in files of a storage sink: set 'path'"):
+        with pytest.raises(OptionError, match="protocol=csv is only in storage sink files: set 'path'"):
             check(topic)
 
 
@@ -496,7 +496,7 @@ def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: st
     sink.data(f"s/t/{OLD}", 1)
     sink.schema("s/t", OLD)
     given = {"path": str(sink.folder / below), "outputFormat": "event"}
-    reason = rf"'path' {re.escape(given['path'])} has no file of a changefeed\. {there}Give the folder"
+    reason = rf"'path' {re.escape(given['path'])} has no file of a changefeed\. {there}Use the folder"
 
     with pytest.raises(OptionError, match=reason):
         plan_batch(load_schema(given), batch_options(given))

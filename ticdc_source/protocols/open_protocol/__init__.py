@@ -77,7 +77,7 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
             open_group = {}
             groups.append(open_group)
         if open_group is None or name not in ("t", "h", "f", "v") or name in open_group:
-            raise ValueError(f"a member {name!r} of 'p' that is no column")
+            raise ValueError(f"a member {name!r} of 'p' that is not a column")
         open_group[name] = value
     cells = {name: dict(cell) for name, cell in dict(members["u"]).items()}  # the last of repeated members counts
     nulls = [(name, cell) for name, cell in cells.items() if cell["v"] is None and name not in named]
@@ -313,7 +313,7 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
     if flags is None:
         raise ValueError(
             f"column {name!r} has no flags ('f'): TiCDC up to v4.0.4 wrote this message, which does not say whether "
-            "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
+            "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to a later offset"
         )
     if not (_is_integer(code) and _is_integer(flags)) or type(handle) not in _MARKS:
         raise TypeError(f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}")

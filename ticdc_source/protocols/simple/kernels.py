@@ -54,7 +54,7 @@ def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str
     for cell in numbers.require(cells, dict):
         zone = None if cell is None else cell["location"]
         if cell is not None and not (isinstance(zone, str) and isinstance(cell["value"], str)):
-            raise TypeError("a TIMESTAMP whose location or value is no text")
+            raise TypeError("a TIMESTAMP whose location or value is not a string")
         zones.append(settings.time_zone if zone == LOCAL else zone)
         texts.append(None if cell is None else cell["value"])
     return zones, texts

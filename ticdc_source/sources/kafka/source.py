@@ -39,8 +39,7 @@ class KafkaSource(RecordSource):
     def check_protocol(self, protocol: str) -> None:
         if protocol != "auto" and protocol not in self._formats.in_topics:
             raise OptionError(
-                f"protocol={protocol} is only in files of a storage sink: set 'path' instead of topics, or another "
-                "protocol"
+                f"protocol={protocol} is only in storage sink files: set 'path' instead of topics, or another protocol"
             )
 
     def batch_ranges(self) -> list[OffsetRange]:

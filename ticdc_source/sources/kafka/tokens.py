@@ -392,7 +392,7 @@ def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Toke
         region = in_name or session.get_config_variable("region")
         if region is None:
             raise AccessRefusedError(
-                "The brokers' names do not tell AWS's region: set kafka.bootstrap.servers to the names that MSK gives, "
+                "The brokers' names lack AWS's region: set kafka.bootstrap.servers to the names that MSK gives, "
                 "or set AWS_REGION or a profile with a region"
             )
         if login.role_arn is None:

@@ -274,7 +274,9 @@ class TopicPlanner:
         self._ids.learn(self.lookup.topic_ids(), topics)
         if len(self._ids.current) < len(topics) and not self._has_told_of_ids:
             self._has_told_of_ids = True
-            _log.debug("The brokers or the client library tell no topic ids: a recreated topic is known by its offsets")
+            _log.debug(
+                "The brokers or the client library report no topic ids: only offsets show that a topic was recreated"
+            )
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
         """Report and return changed ids by topic, as (old, new)."""
@@ -293,7 +295,7 @@ class TopicPlanner:
             topics = ", ".join(f"{topic} (its id was {old} and is {new})" for topic, (old, new) in changed.items())
             self.report_loss(
                 f"Deleted and created again: topic {topics}. The checkpoint's offsets are those of the old topic. With "
-                "failOnDataLoss=false the stream goes on at the earliest offset of the new one. If that has the same "
+                "failOnDataLoss=false the stream continues at the earliest offset of the new one. If that has the same "
                 "records at the same offsets, such as a copy that was restored, start the query with a new checkpoint "
                 "and a new output, and with the last offset of the old checkpoint as 'startingOffsets'"
             )
@@ -308,8 +310,8 @@ class TopicPlanner:
                 for tp in sorted(truncated)
             )
             self.report_loss(
-                f"Truncated by the election of a leader that lacked records: {'; '.join(texts)}. The offsets from "
-                "there on are those of other records now. With failOnDataLoss=false the stream goes on where the log "
+                f"Truncated by the election of a leader that lacked records: {'; '.join(texts)}. From there "
+                "on, offsets now belong to other records. With failOnDataLoss=false the stream continues where the log "
                 "was truncated. Such elections need unclean.leader.election.enable=true, or a disk that lost records"
             )
         return truncated

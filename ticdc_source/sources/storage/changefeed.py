@@ -92,7 +92,7 @@ class Changefeed:
                 schemas.append(TopicPartition(file.path, 0))
             elif file.path.endswith(f"/{CHECKPOINT.topic}"):
                 raise OptionError(
-                    f"'path' {self} has the file {file.path}, so changefeeds' folders are inside it: give the folder "
+                    f"'path' {self} has the file {file.path}, so changefeeds' folders are inside it: use the folder "
                     "of one changefeed"
                 )
             elif file.path != CHECKPOINT.topic:
@@ -194,7 +194,7 @@ class Changefeed:
     def why_empty(self, look: Look) -> str:
         others = f"It has other files, such as {look.other}. " if look.other else ""
         return (
-            f"'path' {self} has no file of a changefeed. {others}Give the folder that the changefeed's sink-uri names: "
+            f"'path' {self} has no file of a changefeed. {others}Use the folder that the changefeed's sink-uri names: "
             f"it has the file {CHECKPOINT.topic} and a folder for each database. If it is that folder, TiCDC has "
             "written nothing yet"
         )

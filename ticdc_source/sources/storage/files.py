@@ -124,7 +124,7 @@ class Folder:
             msg = f"'path' {self}: {what} cannot be read: {why_unreadable(error)}"
             if isinstance(error, ModuleNotFoundError) and error.name == "fsspec":
                 msg = (
-                    "reading files of a storage sink needs fsspec on driver and executors: "
+                    "reading storage sink files needs fsspec on driver and executors: "
                     'pip install "ticdc-source[storage]", or pip install fsspec'
                 )
             raise StorageUnavailableError(msg) from None

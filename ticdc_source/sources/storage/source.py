@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 _NO_TIME = -1
 _SMALLEST_BLOCK = 1 << 20  # a message longer than a block is scanned again with each block
 _FILE_LOSS = (
-    "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
-    "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+    "Some data may have been lost because files of the storage sink were removed before they were read. If you don't "
+    "want your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
 )
 
 
@@ -87,7 +87,7 @@ class FileSource(RecordSource):
         if not names:
             return None
         if len(names) > 1:
-            raise OptionError(f"'path' has files of {' and '.join(names)}: give the folder of one changefeed")
+            raise OptionError(f"'path' has files of {' and '.join(names)}: use the folder of one changefeed")
         if given not in {"auto", names[0]}:
             raise OptionError(f"'path' has files of {names[0]}, but protocol is {given}: leave 'protocol' out")
         return names[0]
@@ -112,7 +112,7 @@ class FileSource(RecordSource):
             if look.unindexed is not None:
                 reason = changefeed.why_unindexed(look)
             raise SchemaError(
-                f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the "
+                f"{reason}. So the schema cannot be inferred: load again later, or set it with .schema(…) and the "
                 "options 'protocol' and 'tables'"
             )
         return sampled(ranges)
@@ -288,7 +288,7 @@ class FileFetcher(Fetcher):
     def _lost(self, path: str) -> None:
         msg = (
             f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
-            "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"
+            "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read continues without it"
         )
         if self._settings.fail_on_data_loss:
             raise DataLossError(msg)

@@ -170,7 +170,7 @@ class SnapshotSource(RecordSource):
         names = self._tables()
         if len(names) > 1 and self._options.is_typed:
             raise OptionError(
-                f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+                f"The read selects {len(names)} tables, but outputFormat=changelog and envelope return only one: "
                 f"{listed(names)}. Choose one, e.g. .option('tables', '{names[0]}'), or set outputFormat=event, which "
                 "has the rows of all as JSON"
             )
