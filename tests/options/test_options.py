@@ -137,7 +137,7 @@ def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -
         ("onSchemaDrift", "rescued", "expected one of fail, ignore, rescue, got 'rescued'; did you mean rescue?"),
         ("mode", "IGNORE", "expected one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         ("operations", "insert,upsert", "'upsert': expected one of insert, update, delete"),
-        ("operations", " , ", "expected some of insert, update, delete"),
+        ("operations", " , ", "expected one or more of insert, update, delete"),
         ("columns", "", "expected at least one name"),
         ("columns", "`a", "a backtick is not closed"),
         ("timeZone", "Mars/Olympus", "a name such as Asia/Shanghai or an offset such as +08:00, got 'Mars/Olympus'"),

@@ -61,7 +61,7 @@ class LargeMessages:
         if address or key_only:
             if self.on_key_only == "fail":
                 raise DecodeError(
-                    "the message has the key columns only (TiCDC's large-message-handle-option=handle-key-only): set "
+                    "the message has only key columns (TiCDC's large-message-handle-option=handle-key-only): set "
                     "onHandleKeyOnly=null to read the others as NULL. TiCDC's claim-check would lose nothing"
                 )
             if address:
@@ -97,7 +97,7 @@ class LargeMessages:
         address = text(address)
         if self.location is None:
             raise DecodeError(
-                f"the row lies in claim-check storage ({redacted(address)}; TiCDC's large-message-handle-option="
+                f"the row is in claim-check storage ({redacted(address)}; TiCDC's large-message-handle-option="
                 "claim-check): set 'claimCheckLocation' to the folder of these files, a path or an fsspec URL"
             )
         name = address.rsplit("/", 1)[-1]
@@ -151,7 +151,7 @@ def _read(location: str, name: str, most: int) -> bytes:
         import fsspec  # noqa: PLC0415 (only topics with large messages need it)
     except ImportError:
         raise ClaimCheckUnavailableError(
-            "the row lies in claim-check storage: install fsspec on driver and executors "
+            "the row is in claim-check storage: install fsspec on driver and executors "
             '(pip install "ticdc-source[large-messages]", or pip install fsspec)'
         ) from None
     file = f"file {name} of claimCheckLocation {redacted(location)}"
