@@ -143,7 +143,7 @@ def quiet(broker: Kafka, topic: Callable[..., str]) -> str:
 @pytest.mark.filterwarnings("always:No row of:UserWarning")
 def test_a_table_without_a_row_near_the_end(quiet: str, tail: Callable[..., Done]) -> None:
     """What tail says of a table is about the records that it has read, all of them, and not about the topic."""
-    said = "warning: No row of {} among 10 records; the tables there are: test.orders. Did you mean test.orders?"
+    said = "warning: No row of {} among 10 records; tables found: test.orders. Did you mean test.orders?"
 
     absent = [tail(quiet, "--tables", table).err for table in ("test.refunds", "test.ordres")]
     whole = tail(quiet, "--tables", "test.refunds", "--from", "earliest")

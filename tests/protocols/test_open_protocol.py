@@ -310,7 +310,7 @@ def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
     (open_row({"u": {"id": cell(INT, 1)}}, ohk=True), "handle-key-only"),
     (open_row({"u": {"id": cell(INT, 1)}}, ohk=True, ccl="file:///x.json"), "claim-check"),
     (open_row({"u": {"id": cell(INT, 1)}, "p": {"t": 3, "f": 65, "v": 7}}), "fit no column that became NULL"),
-    (open_row({"u": {"id": cell(INT, 1)}, "p": {"x": 7}}), "a member 'x' of 'p' that is no column"),
+    (open_row({"u": {"id": cell(INT, 1)}, "p": {"x": 7}}), "a member 'x' of 'p' that is not a column"),
     (open_row({"p": {"id": cell(INT, 1)}}), "without a new one"),
     (open_row(b"\x04\x22\x4d\x18abc"), "looks compressed"),
     (open_row({"u": {"id": {"t": 3, "f": 0}}}), "no member 'v'"),

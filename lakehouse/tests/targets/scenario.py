@@ -325,7 +325,7 @@ class Scenario:
         if self.engine.name == "delta":
             folder = self.folder / "no table"
             self.spark.range(3).write.parquet(str(folder))
-            refused(TargetError, "files that are no Delta table", lambda: merge(f"delta.`{folder}`"))
+            refused(TargetError, "has files but is not a Delta table", lambda: merge(f"delta.`{folder}`"))
         else:
             refused(TargetError, "format='delta' or", lambda: merge("default.nothing"))
         other = self._name("other")

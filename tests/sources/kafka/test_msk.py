@@ -164,7 +164,7 @@ def test_a_role_that_is_refused(asked: list[dict[str, str]]) -> None:
     ("entries", "servers", "message"),
     [
         ('awsProfileName="none"', BROKER, r"gives no credentials for the login \(ProfileNotFound\)"),
-        ("", "kafka.internal:9098", r"do not tell AWS's region.*AWS_REGION"),
+        ("", "kafka.internal:9098", r"lack AWS's region.*AWS_REGION"),
     ],
 )
 def test_what_is_missing_is_told(entries: str, servers: str, message: str) -> None:

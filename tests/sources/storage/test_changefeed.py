@@ -395,10 +395,10 @@ def test_a_sample_opens_few_files() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"subscribe": "t"}, "Option 'subscribe' is for topics of Kafka, and 'path' is a folder"),
-        ({"kafka.bootstrap.servers": "b:9"}, "Option 'kafka.bootstrap.servers' is for topics"),
-        ({"startingTimestamp": "1700000000000"}, "Option 'startingTimestamp' is for topics"),
-        ({"startingOffsets": '{"t":{"0":1}}'}, "Option 'startingOffsets' is for topics"),
+        ({"subscribe": "t"}, "Option 'subscribe' is for Kafka topics, but 'path' is a folder"),
+        ({"kafka.bootstrap.servers": "b:9"}, "Option 'kafka.bootstrap.servers' is for Kafka topics"),
+        ({"startingTimestamp": "1700000000000"}, "Option 'startingTimestamp' is for Kafka topics"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "Option 'startingOffsets' is for Kafka topics"),
         ({"protocol": "avro"}, "protocol=avro has no files: a storage sink writes canal-json, csv"),
         ({"protocol": "csv"}, "'path' has files of canal-json, but protocol is csv"),
     ],
@@ -460,7 +460,7 @@ def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("index", "tables", "reason"),
     [
-        (1, "s.u", r"No row of s\.u among the files of 'path' .*; the tables there are: s\.t\."),
+        (1, "s.u", r"No row of s\.u among the files of 'path' .*; tables found: s\.t\."),
         (0, None, r"the index file .* of s/t/.* is missing or empty.*So the schema cannot be inferred"),
         (None, None, r"'path' .* has no file with rows, or none left. So the schema cannot be inferred"),
     ],

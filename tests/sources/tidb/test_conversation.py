@@ -381,12 +381,12 @@ def test_tidb_must_be_named(missing: str) -> None:
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for rows of TiDB"),
+        ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for rows from TiDB"),
         ({"tidb.user": "root"}, r"Option 'tidb\.user' needs 'tidb\.url'"),
         ({"tidb.url": "tidb:4000"}, r"Option 'tidb\.user' is missing"),
         (
             {"tidb.url": "tidb:4000", "outputFormat": "event"},
-            r"outputFormat=event has no typed columns: leave it out; 'tableDDL' gives types",
+            r"outputFormat=event has no typed columns: leave it out; for JSON, 'tableDDL' supplies types",
         ),
     ],
 )
