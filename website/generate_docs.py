@@ -54,7 +54,7 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
         ("decimal of unknown precision, with values such as 1.50", ColumnType("decimal", whole=1, scale=2)),
         ("decimal of unknown precision, with only NULLs", ColumnType("decimal")),
     ),
-    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit of unknown length", parse_type("bit(8)"))),
+    "bit": (("bit(1)", parse_type("bit(1)")), ("other bit(n)", parse_type("bit(8)"))),
     "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),
     "set": (
         ("set with known labels", parse_type("set('a')")),
