@@ -39,10 +39,7 @@ class WireFormats:
 class Fetcher(AbstractContextManager["Fetcher"]):
     """Reads offset ranges, one after the other, on the same connections."""
 
-    @property
-    @abstractmethod
-    def library(self) -> str | None:
-        """The client library, and its version if known; None before the first range that is not empty."""
+    library: str | None = None  # of the client, with its version if known; maybe None before the first range
 
     @abstractmethod
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:

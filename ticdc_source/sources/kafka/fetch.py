@@ -48,17 +48,15 @@ class KafkaFetcher(Fetcher):
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
 
-    @property
-    def library(self) -> str | None:
-        return self._brokers.library
-
     def close(self) -> None:
         self._brokers.close()
 
     def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
         if offset_range.size == 0:
             return
-        yield from _RangeRead(self._brokers, offset_range, self._settings).chunks()
+        read = _RangeRead(self._brokers, offset_range, self._settings)
+        self.library = read.client.library
+        yield from read.chunks()
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
         if not planned:
@@ -98,7 +96,7 @@ class _RangeRead:
             return client, client.reader(offset_range, limits, patience)
 
         with self._addressed_errors():
-            self._client, self._reader = brokers.ask(reader)
+            self.client, self._reader = brokers.ask(reader)
         self._progressed()  # now: brokers may have been away for longer than a record is waited for
 
     def _progressed(self) -> None:
@@ -223,7 +221,7 @@ class _RangeRead:
         """The deadline of this wait, shared by all requests to brokers."""
         if self._patience is None:
             status = f"offset {self._expected} of {self._topic_partition} has not arrived"
-            patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
+            patience = Patience(self.client.servers, status, self._limit, began=self._waiting_since)
             seconds_left = self._progress_at + self._both_seconds - time.monotonic()
             self._patience = patience.limited_to(seconds_left * 1000)
         return self._patience
@@ -234,8 +232,8 @@ class _RangeRead:
         if timeout_ms is not None:
             patience = patience.limited_to(timeout_ms)
         try:
-            earliest = self._client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
-            latest = self._client.offsets({topic_partition: LATEST}, patience)[topic_partition]
+            earliest = self.client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
+            latest = self.client.offsets({topic_partition: LATEST}, patience)[topic_partition]
         except UnknownPartitionsError:
             return None
         except KafkaUnavailableError as error:
@@ -254,7 +252,7 @@ class _RangeRead:
         option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
         return KafkaUnavailableError(
             f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
-            f"(Kafka at {self._client.servers}; option {option}): {reason}"
+            f"(Kafka at {self.client.servers}; option {option}): {reason}"
         )
 
     def _lost(self, reason: str) -> None:

@@ -83,11 +83,6 @@ class RetryingClient:
         self.client: Client | None = None
 
     @property
-    def library(self) -> str | None:
-        """The client library and its version; None before the first connection."""
-        return None if self.client is None else self.client.library
-
-    @property
     def stream_limit(self) -> Limit | None:
         """How long a stream waits once it has reached its brokers; None for a batch read."""
         stream_ms = self._settings.broker_timeout_ms
