@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
 from kafka.net.selector import NetworkSelector
 
 from tests.sources.kafka.reading import DEADLINE, fetch
@@ -293,13 +294,13 @@ def test_a_request_times_out_only_in_silence(monkeypatch: pytest.MonkeyPatch) ->
     manager = Connections(net, **settings)
     again: list[Callable[[], None]] = []
     monkeypatch.setattr(net, "call_at", lambda _when, task: again.append(task))
-    connection = manager.get_connection("bootstrap-0")
+    connection = KafkaConnection(net)
     now = time.monotonic()
     closed: list[str] = []
     transport = SimpleNamespace(last_read=now, abort=lambda error: closed.append(str(error)), host_port=lambda: "a:1")
     connection.transport = transport
 
-    connection._request_timed_out(Future(), now - 30, now - 0.1)
+    manager._timed_out(connection, Future(), now - 30, now - 0.1)
     assert len(again) == 1
     assert not closed
 
@@ -307,6 +308,8 @@ def test_a_request_times_out_only_in_silence(monkeypatch: pytest.MonkeyPatch) ->
     again[0]()
     assert len(again) == 1
     assert "Request timed out after" in closed[0]
+    monkeypatch.undo()
+    KafkaNetClient(net=net, manager=manager).close()
 
 
 def test_a_node_that_failed_is_tried_last() -> None:

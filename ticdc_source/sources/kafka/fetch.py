@@ -237,14 +237,10 @@ class _RangeRead:
         except UnknownPartitionsError:
             return None
         except KafkaUnavailableError as error:
-            raise self._unanswered(error) from error
+            patience.set_missing(None)  # what brokers answered before they went away
+            self._is_answered = False
+            raise self._unavailable(patience.failures_text() if patience.has_failures else str(error)) from error
         return earliest, latest
-
-    def _unanswered(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
-        patience = self._current_patience()
-        patience.set_missing(None)  # what brokers answered before they went away
-        self._is_answered = False
-        return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 
     def _unavailable(self, reason: str) -> KafkaUnavailableError:
         """Return an error in Spark's words, with the total time since the last record."""
