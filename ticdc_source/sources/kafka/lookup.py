@@ -13,7 +13,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
-from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
+from ticdc_source.options.topics import TopicPartition, listed, topic_choice
 from ticdc_source.sources.kafka.answers import BrokerFacts, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.patience import Patience
@@ -73,12 +73,14 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         Raises:
             OptionError: a topic or partition does not exist, or the user may not see it, or no topic matches.
         """
-        self._found.update(filter(self._is_chosen, known))
+        self._found.update(filter(self._choice.includes, known))
         for look in range(LOOKS_UNTIL_GONE):
             if look:
                 time.sleep(SECOND_LOOK_SECONDS)
-            topics = self._look_up(lambda client, patience: client.topics(self._names, patience))
-            existing = sorted(each for partitions in topics.values() for each in partitions if self._is_chosen(each))
+            topics = self._look_up(lambda client, patience: client.topics(self._choice.names, patience))
+            existing = sorted(
+                each for partitions in topics.values() for each in partitions if self._choice.includes(each)
+            )
             absent = None if missing else self._absent(topics, existing)
             if self._found.issubset(existing) and (absent is None or look):
                 break
@@ -87,38 +89,18 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self._found = set(existing)
         return existing
 
-    @property
-    def _names(self) -> Sequence[str] | None:
-        """The names of the topics to look up; None for all."""
-        match self._choice:
-            case Subscribe(topics):
-                return topics
-            case Assign(assigned):
-                return sorted({each.topic for each in assigned})
-            case SubscribePattern():
-                return None
-
-    def _is_chosen(self, topic_partition: TopicPartition) -> bool:
-        match self._choice:
-            case Subscribe(topics):
-                return topic_partition.topic in topics
-            case Assign(assigned):
-                return topic_partition in assigned
-            case SubscribePattern(pattern):
-                return pattern.fullmatch(topic_partition.topic) is not None
-
     def _absent(self, topics: Mapping[str, Sequence[TopicPartition]], existing: Sequence[TopicPartition]) -> str | None:
         """What must exist and does not, as an error."""
-        unknown = [name for name in self._names or () if name not in topics]
+        choice = self._choice
+        unknown = [name for name in choice.names or () if name not in topics]
         if unknown:
             return self._look_up(lambda client, patience: _missing_message(unknown, client, patience))
-        match self._choice:
-            case Assign(assigned) if len(existing) < len(assigned):
-                topic, partition = next(each for each in assigned if each not in existing)
-                count = counted(len(topics[topic]), "partition")
-                return f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has {count}"
-            case SubscribePattern(pattern) if not existing:
-                return f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
+        if len(existing) < len(choice.partitions):
+            topic, partition = next(each for each in choice.partitions if each not in existing)
+            count = counted(len(topics[topic]), "partition")
+            return f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has {count}"
+        if choice.pattern is not None and not existing:
+            return f"Option 'subscribePattern': no topic matches '{choice.pattern.pattern}' as a whole"
         return None
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
