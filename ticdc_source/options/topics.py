@@ -144,10 +144,13 @@ class TableFilter:
         return f"No row of {patterns} among {among}; the tables there are: {listed}.{hint}"
 
     @property
+    def named(self) -> list[TableName]:
+        """The tables that are named without `*`."""
+        return [TableName(*pattern) for pattern in self.patterns if not any("*" in part for part in pattern)]
+
+    @property
     def exact(self) -> TableName | None:
-        if len(self.patterns) == 1 and not any("*" in part for part in self.patterns[0]):
-            return TableName(*self.patterns[0])
-        return None
+        return self.named[0] if len(self.patterns) == 1 and self.named else None
 
 
 def parse_table(text: str) -> TableName:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
@@ -78,9 +79,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             if look:
                 time.sleep(SECOND_LOOK_SECONDS)
             topics = self._look_up(lambda client, patience: client.topics(self._choice.names, patience))
-            existing = sorted(
-                each for partitions in topics.values() for each in partitions if self._choice.includes(each)
-            )
+            existing = sorted(filter(self._choice.includes, chain(*topics.values())))
             absent = None if missing else self._absent(topics, existing)
             if self._found.issubset(existing) and (absent is None or look):
                 break

@@ -60,9 +60,6 @@ class FileSource(RecordSource):
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
         return f"'path' {self._changefeed}"
 
-    def check_protocol(self, protocol: str) -> None:
-        """Do nothing: `protocol` checks it against the files."""
-
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
         """The protocol, by the extensions of existing data files, or of those that a stream has read.
 
@@ -135,9 +132,6 @@ class FileSource(RecordSource):
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         ends = self._changefeed.last_look().ends
         return {place: ends[place] for place in topic_partitions if place in ends}
-
-    def existing(self) -> Iterable[TopicPartition]:
-        return ()  # files count as one
 
     def resolved_end(self) -> int:
         checkpoint = self._changefeed.last_look().checkpoint

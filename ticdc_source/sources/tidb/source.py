@@ -189,9 +189,6 @@ class SnapshotSource(RecordSource):
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
         return {}
 
-    def existing(self) -> Iterable[TopicPartition]:
-        return ()
-
     def resolved_end(self) -> int:
         return self._moment() + 1
 
