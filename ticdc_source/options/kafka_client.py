@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of
-from ticdc_source.options.option import CLIENT, Option, made, rows_of
+from ticdc_source.options.option import CLIENT, DOTTED, Option, made, rows_of
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
@@ -37,51 +37,41 @@ class ClientSettings:
     bootstrap_servers: tuple[str, ...] = field(
         default=(), metadata={"option": Option(name="kafka.bootstrap.servers", parse=parsers.servers, scope=CLIENT)}
     )
-    client_id: str = CLIENT.option("kafka.client.id", parsers.stripped, default="ticdc-source")
-    client_rack: str | None = CLIENT.optional("kafka.client.rack", parsers.stripped)
+    client_id: str = CLIENT.option(DOTTED, parsers.stripped, default="ticdc-source")
+    client_rack: str | None = CLIENT.optional(DOTTED, parsers.stripped)
     client_dns_lookup: str | None = CLIENT.optional(
-        "kafka.client.dns.lookup", parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+        DOTTED, parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
     )
-    group_id: str | None = CLIENT.optional("kafka.group.id", parsers.stripped)
+    group_id: str | None = CLIENT.optional(DOTTED, parsers.stripped)
     isolation_level: Literal["read_uncommitted", "read_committed"] = CLIENT.option(
-        "kafka.isolation.level", parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
+        DOTTED, parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
     )
-    check_crcs: bool = CLIENT.option("kafka.check.crcs", parsers.boolean, default="true")
-    fetch_min_bytes: int | None = CLIENT.optional("kafka.fetch.min.bytes", parsers.int32(0))
-    fetch_max_wait_ms: int = CLIENT.option("kafka.fetch.max.wait.ms", parsers.int32(0), default="500")
-    fetch_max_bytes: int | None = CLIENT.optional("kafka.fetch.max.bytes", parsers.int32(1))
+    check_crcs: bool = CLIENT.option(DOTTED, parsers.boolean, default="true")
+    fetch_min_bytes: int | None = CLIENT.optional(DOTTED, parsers.int32(0))
+    fetch_max_wait_ms: int = CLIENT.option(DOTTED, parsers.int32(0), default="500")
+    fetch_max_bytes: int | None = CLIENT.optional(DOTTED, parsers.int32(1))
     # A client reads one partition at a time, and fetches the next response while one is read. Each response costs
     # kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more of a worker's memory than 2 or 3.
-    max_partition_fetch_bytes: int = CLIENT.option(
-        "kafka.max.partition.fetch.bytes", parsers.int32(1), default="3145728"
-    )
-    max_poll_records: int | None = CLIENT.optional("kafka.max.poll.records", parsers.int32(1))
-    request_timeout_ms: int = CLIENT.option("kafka.request.timeout.ms", parsers.int32(1), default="30000")
-    default_api_timeout_ms: int = CLIENT.option("kafka.default.api.timeout.ms", parsers.int32(1), default="30000")
-    bootstrap_timeout_ms: int = CLIENT.option("kafka.bootstrap.timeout.ms", parsers.int32(1), default="30000")
-    socket_connection_setup_timeout_ms: int | None = CLIENT.optional(
-        "kafka.socket.connection.setup.timeout.ms", parsers.whole_number(1)
-    )
-    socket_connection_setup_timeout_max_ms: int | None = CLIENT.optional(
-        "kafka.socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
-    )
-    retry_backoff_ms: int | None = CLIENT.optional("kafka.retry.backoff.ms", parsers.whole_number(0))
-    reconnect_backoff_ms: int | None = CLIENT.optional("kafka.reconnect.backoff.ms", parsers.whole_number(0))
+    max_partition_fetch_bytes: int = CLIENT.option(DOTTED, parsers.int32(1), default="3145728")
+    max_poll_records: int | None = CLIENT.optional(DOTTED, parsers.int32(1))
+    request_timeout_ms: int = CLIENT.option(DOTTED, parsers.int32(1), default="30000")
+    default_api_timeout_ms: int = CLIENT.option(DOTTED, parsers.int32(1), default="30000")
+    bootstrap_timeout_ms: int = CLIENT.option(DOTTED, parsers.int32(1), default="30000")
+    socket_connection_setup_timeout_ms: int | None = CLIENT.optional(DOTTED, parsers.whole_number(1))
+    socket_connection_setup_timeout_max_ms: int | None = CLIENT.optional(DOTTED, parsers.whole_number(1))
+    retry_backoff_ms: int | None = CLIENT.optional(DOTTED, parsers.whole_number(0))
+    reconnect_backoff_ms: int | None = CLIENT.optional(DOTTED, parsers.whole_number(0))
     # find a restarted broker again soon
-    reconnect_backoff_max_ms: int = CLIENT.option(
-        "kafka.reconnect.backoff.max.ms", parsers.whole_number(0), default="1000"
-    )
-    connections_max_idle_ms: int = CLIENT.option(
-        "kafka.connections.max.idle.ms", parsers.whole_number(1), default="540000"
-    )
-    metadata_max_age_ms: int | None = CLIENT.optional("kafka.metadata.max.age.ms", parsers.whole_number(1))
-    receive_buffer_bytes: int | None = CLIENT.optional("kafka.receive.buffer.bytes", parsers.buffer_bytes)
-    send_buffer_bytes: int | None = CLIENT.optional("kafka.send.buffer.bytes", parsers.buffer_bytes)
+    reconnect_backoff_max_ms: int = CLIENT.option(DOTTED, parsers.whole_number(0), default="1000")
+    connections_max_idle_ms: int = CLIENT.option(DOTTED, parsers.whole_number(1), default="540000")
+    metadata_max_age_ms: int | None = CLIENT.optional(DOTTED, parsers.whole_number(1))
+    receive_buffer_bytes: int | None = CLIENT.optional(DOTTED, parsers.buffer_bytes)
+    send_buffer_bytes: int | None = CLIENT.optional(DOTTED, parsers.buffer_bytes)
     receive_message_max_bytes: int | None = CLIENT.optional("kafka.receive_message_max_bytes", parsers.int32(1))
     api_version: tuple[int, ...] | None = CLIENT.optional("kafka.api_version", parsers.broker_version)
     proxy_url: Secret | None = CLIENT.optional("kafka.proxy_url", parsers.proxy_url, secret=True)
     security_protocol: SecurityProtocol = CLIENT.option(
-        "kafka.security.protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
+        DOTTED, parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
     )
     broker_timeout_ms: int | None = None
     login: Login | None = None

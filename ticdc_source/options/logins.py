@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.option import CLIENT, made, rows_of
+from ticdc_source.options.option import CLIENT, DOTTED, made, rows_of
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
@@ -44,12 +44,10 @@ class LoginTimes:
     With `sasl_login_` before it, a name here is a setting's name. By default, Kafka does not limit requests.
     """
 
-    connect_timeout_ms: int = CLIENT.option("kafka.sasl.login.connect.timeout.ms", parsers.int32(1), default="10000")
-    read_timeout_ms: int = CLIENT.option("kafka.sasl.login.read.timeout.ms", parsers.int32(1), default="10000")
-    retry_backoff_ms: int = CLIENT.option("kafka.sasl.login.retry.backoff.ms", parsers.whole_number(0), default="100")
-    retry_backoff_max_ms: int = CLIENT.option(
-        "kafka.sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default="10000"
-    )
+    connect_timeout_ms: int = CLIENT.option(DOTTED, parsers.int32(1), default="10000")
+    read_timeout_ms: int = CLIENT.option(DOTTED, parsers.int32(1), default="10000")
+    retry_backoff_ms: int = CLIENT.option(DOTTED, parsers.whole_number(0), default="100")
+    retry_backoff_max_ms: int = CLIENT.option(DOTTED, parsers.whole_number(0), default="10000")
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
@@ -152,33 +150,19 @@ class RegistrySettings:
 class SASLSettings:
     """The user's settings of a login, for `login_of`."""
 
-    mechanism: str | None = CLIENT.optional("kafka.sasl.mechanism", parsers.upper_case)
-    jaas_config: Secret | None = CLIENT.optional("kafka.sasl.jaas.config", Secret, secret=True)
+    mechanism: str | None = CLIENT.optional(DOTTED, parsers.upper_case)
+    jaas_config: Secret | None = CLIENT.optional(DOTTED, Secret, secret=True)
     plain_username: str | None = CLIENT.optional("kafka.sasl_plain_username", parsers.stripped)
     plain_password: Secret | None = CLIENT.optional("kafka.sasl_plain_password", Secret, secret=True)
-    login_callback_handler_class: str | None = CLIENT.optional(
-        "kafka.sasl.login.callback.handler.class", parsers.stripped
-    )
-    client_callback_handler_class: str | None = CLIENT.optional(
-        "kafka.sasl.client.callback.handler.class", parsers.stripped
-    )
-    oauthbearer_token_endpoint_url: str | None = CLIENT.optional(
-        "kafka.sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint
-    )
-    oauthbearer_client_credentials_client_id: str | None = CLIENT.optional(
-        "kafka.sasl.oauthbearer.client.credentials.client.id", parsers.stripped
-    )
-    oauthbearer_client_credentials_client_secret: Secret | None = CLIENT.optional(
-        "kafka.sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
-    )
-    oauthbearer_scope: str | None = CLIENT.optional("kafka.sasl.oauthbearer.scope", parsers.stripped)
-    oauthbearer_header_urlencode: bool = CLIENT.option(
-        "kafka.sasl.oauthbearer.header.urlencode", parsers.boolean, default="false"
-    )
-    oauthbearer_jwt_retriever_class: str | None = CLIENT.optional(
-        "kafka.sasl.oauthbearer.jwt.retriever.class", parsers.stripped
-    )
-    kerberos_service_name: str | None = CLIENT.optional("kafka.sasl.kerberos.service.name", parsers.stripped)
+    login_callback_handler_class: str | None = CLIENT.optional(DOTTED, parsers.stripped)
+    client_callback_handler_class: str | None = CLIENT.optional(DOTTED, parsers.stripped)
+    oauthbearer_token_endpoint_url: str | None = CLIENT.optional(DOTTED, parsers.token_endpoint)
+    oauthbearer_client_credentials_client_id: str | None = CLIENT.optional(DOTTED, parsers.stripped)
+    oauthbearer_client_credentials_client_secret: Secret | None = CLIENT.optional(DOTTED, Secret, secret=True)
+    oauthbearer_scope: str | None = CLIENT.optional(DOTTED, parsers.stripped)
+    oauthbearer_header_urlencode: bool = CLIENT.option(DOTTED, parsers.boolean, default="false")
+    oauthbearer_jwt_retriever_class: str | None = CLIENT.optional(DOTTED, parsers.stripped)
+    kerberos_service_name: str | None = CLIENT.optional(DOTTED, parsers.stripped)
     kerberos_domain_name: str | None = CLIENT.optional("kafka.sasl_kerberos_domain_name", parsers.stripped)
 
 

@@ -196,17 +196,6 @@ def from_json_dict(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicParti
     return parsed
 
 
-def ids_from_json(ids: object) -> dict[str, str]:
-    """Check the topic ids, by topic, of a checkpoint.
-
-    Raises:
-        CheckpointError: they do not have that form.
-    """
-    if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
-        raise unreadable(json.dumps(ids))
-    return ids
-
-
 def unreadable(content: str) -> CheckpointError:
     return CheckpointError(
         f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200} instead of "

@@ -106,15 +106,16 @@ class Scope(NamedTuple):
         return dataclasses.field(default=None, metadata={"option": row})
 
 
+DOTTED = ""  # in place of the name of a client setting: it is kafka-python's, with dots
 # How records are fetched from topics.
 CLIENT = Scope(frozenset({"topics", "tail", "lag"}))
 
 
 def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
     return tuple(
-        dataclasses.replace(row, field=prefix + field.name)
+        dataclasses.replace(row, field=name, name=row.name or _KAFKA + name.replace("_", "."))
         for field in dataclasses.fields(table)
-        for row in [field.metadata.get("option")]
+        for row, name in [(field.metadata.get("option"), prefix + field.name)]
         if row is not None
     )
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.parsers import PartitionNumbers
-from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
+from ticdc_source.options.topics import TopicPartition, listed, topic_choice
 from ticdc_source.schema import tso
 
 # The numbers that Kafka's ListOffsets and Spark's JSON use.
@@ -96,7 +96,7 @@ def validate(options: Options, *, streaming: bool) -> None:
         _refuse_in_batch(end, EARLIEST, "ending offset", "ending offset")
         if isinstance(start, Mapping) and isinstance(end, Mapping):
             _compare(start, end)
-    if isinstance(chosen, Assign):
+    if chosen is not None and chosen.partitions:
         by_partition(start, chosen.partitions, "start")
         if not streaming:
             by_partition(end, chosen.partitions, "end")

@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.options.options import Options
-from ticdc_source.options.parsers import PartitionLists, split_names, unquote_name
+from ticdc_source.options.parsers import split_names, unquote_name
 from ticdc_source.schema.table_name import TableName
 
 _MOST_LISTED = 20  # a topic may have thousands of partitions
@@ -37,25 +37,23 @@ def listed(partitions: Iterable[object]) -> str:
     return ", ".join(texts if more <= 0 else [*texts[:_MOST_LISTED], f"… and {more:,} more"])
 
 
-class Subscribe(NamedTuple):
-    """All partitions of these topics, all of which must exist."""
+class TopicChoice(NamedTuple):
+    """The topic partitions to read.
 
-    topics: tuple[str, ...]
+    Attributes:
+        names: the topics, all of which must exist; None for those that match.
+        pattern: what the whole names of topics match; internal topics do not count.
+        partitions: all of these must exist; empty for all partitions of the topics.
+    """
 
+    names: tuple[str, ...] | None
+    pattern: re.Pattern[str] | None = None
+    partitions: tuple[TopicPartition, ...] = ()
 
-class SubscribePattern(NamedTuple):
-    """All partitions of all topics whose whole name matches, except internal topics."""
-
-    pattern: re.Pattern[str]
-
-
-class Assign(NamedTuple):
-    """These partitions, all of which must exist."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-TopicChoice: TypeAlias = Subscribe | SubscribePattern | Assign
+    def includes(self, topic_partition: TopicPartition) -> bool:
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic_partition.topic) is not None
+        return topic_partition in self.partitions if self.partitions else topic_partition.topic in (self.names or ())
 
 
 def topic_choice(options: Options) -> TopicChoice:
@@ -68,22 +66,19 @@ def topic_choice(options: Options) -> TopicChoice:
     if options.path is not None:
         raise OptionError("Option 'path' names a storage sink, but this needs Kafka topics: set 'subscribe' instead")
     if options.assign is not None:
-        return _assign(options.assign)
+        given = options.assign
+        partitions = sorted({TopicPartition(topic, number) for topic in given for number in given[topic]})
+        if not partitions:
+            raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{given}'")
+        return TopicChoice(tuple(topic for topic in sorted(given) if given[topic]), partitions=tuple(partitions))
     if options.subscribe is not None:
         topics = tuple(dict.fromkeys(name.strip() for name in options.subscribe.split(",") if name.strip()))
         if not topics:
             raise OptionError(
                 f"No topics to subscribe to as specified value for option 'subscribe' is '{options.subscribe}'"
             )
-        return Subscribe(topics)
-    return SubscribePattern(_pattern(options.subscribe_pattern))
-
-
-def _assign(given: PartitionLists) -> Assign:
-    partitions = {TopicPartition(topic, partition) for topic in given for partition in given[topic]}
-    if not partitions:
-        raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{given}'")
-    return Assign(tuple(sorted(partitions)))
+        return TopicChoice(topics)
+    return TopicChoice(None, _pattern(options.subscribe_pattern))
 
 
 def _pattern(text: str | None) -> re.Pattern[str]:
@@ -147,10 +142,13 @@ class TableFilter:
         return f"No row of {patterns} among {among}; tables found: {listed}.{hint}"
 
     @property
+    def named(self) -> list[TableName]:
+        """The tables that are named without `*`."""
+        return [TableName(*pattern) for pattern in self.patterns if not any("*" in part for part in pattern)]
+
+    @property
     def exact(self) -> TableName | None:
-        if len(self.patterns) == 1 and not any("*" in part for part in self.patterns[0]):
-            return TableName(*self.patterns[0])
-        return None
+        return self.named[0] if len(self.patterns) == 1 and self.named else None
 
 
 def parse_table(text: str) -> TableName:

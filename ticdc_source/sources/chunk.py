@@ -39,6 +39,22 @@ class Chunk:
     headers: list[list[tuple[str, bytes | None]]] | None = None
     failure: str | None = None
 
+    @classmethod
+    def of_rows(
+        cls,
+        topic: str,
+        partition: int,
+        first: int,
+        rows: list[bytes | None] | Binaries,
+        key: bytes | None = None,
+        *,
+        include_headers: bool = False,
+    ) -> Chunk:
+        """Rows without times, numbered from `first` on, with the same key."""
+        count = len(rows)
+        headers: list[list[tuple[str, bytes | None]]] | None = [[] for _ in range(count)] if include_headers else None
+        return cls(topic, partition, range(first, first + count), [-1] * count, [key] * count, rows, headers)
+
     def __len__(self) -> int:
         return len(self.offsets)
 

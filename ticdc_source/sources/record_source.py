@@ -39,10 +39,7 @@ class WireFormats:
 class Fetcher(AbstractContextManager["Fetcher"]):
     """Reads offset ranges, one after the other, on the same connections."""
 
-    @property
-    @abstractmethod
-    def library(self) -> str | None:
-        """The client library, and its version if known; None before the first range that is not empty."""
+    library: str | None = None  # of the client, with its version if known; maybe None before the first range
 
     @abstractmethod
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
@@ -132,9 +129,8 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     def described(self, ranges: Iterable[OffsetRange]) -> str:
         """Describe the location of ranges for messages, without secrets."""
 
-    @abstractmethod
     def check_protocol(self, protocol: str) -> None:
-        """Raise OptionError for a wire format that this source never has; does not connect."""
+        """Raise OptionError for a wire format that this source never has, without connecting."""
 
     def check_detected(self, protocol: str | None) -> None:
         """Raise OptionError if the wire format detected in a stream's records does not suit the read."""
@@ -195,9 +191,9 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """The end offset of each topic partition."""
 
-    @abstractmethod
     def existing(self) -> Iterable[TopicPartition]:
-        """The topic partitions that exist now, even if not read yet."""
+        """The topic partitions that exist now, even if not read yet; none for one log."""
+        return ()
 
     def topic_ids(self) -> Mapping[str, str]:
         """The known ids of topics, as of the last look-ups."""

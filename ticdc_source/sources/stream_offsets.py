@@ -16,9 +16,10 @@ Six more members, with names that no topic can have, hold what that layout lacks
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
-from ticdc_source.options.offsets import from_json_dict, ids_from_json, to_json_dict
+from ticdc_source.options.offsets import from_json_dict, to_json_dict, unreadable
 from ticdc_source.options.topics import TopicPartition
 
 INITIAL, START, IDS, EPOCHS, SNAPSHOT = "$initial", "$init", "$ids", "$epochs", "$snapshot"
@@ -85,4 +86,7 @@ def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
     Raises:
         CheckpointError: it is not an offset of a checkpoint.
     """
-    return ids_from_json(offset.get(IDS, {}))
+    ids = offset.get(IDS, {})
+    if not isinstance(ids, dict) or not all(isinstance(topic_id, str) for topic_id in ids.values()):
+        raise unreadable(json.dumps(ids))
+    return ids

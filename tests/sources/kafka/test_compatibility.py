@@ -43,6 +43,8 @@ SIGNATURES = {
     "kafka.net.transport:KafkaSSLTransport._sock_recv": "self",
     "kafka.net.inet:KafkaNetSocket.sock_connect": "self net sock sockaddr timeout_at",
     "kafka.net.connection:KafkaConnection.data_received": "self data",
+    "kafka.net.connection:KafkaConnection._request_timed_out": "self future sent_at timeout_at",
+    "kafka.net.selector:NetworkSelector.call_at": "self when task",
     "kafka.protocol.parser:KafkaProtocol.receive_bytes": "self data",
     "kafka.protocol.parser:KafkaProtocol._process_response": "self read_buffer",
     "kafka.protocol.parser:KafkaProtocol._validate_frame_size": "self nbytes",
@@ -63,7 +65,7 @@ MEMBERS = {
     "kafka.net.selector:NetworkSelector": "start",
     "kafka.net.compat:KafkaNetClient": "close",
     MANAGER: "bootstrapped broker_version ssl_enabled call_soon wait_for connection_delay",
-    "kafka.net.connection:KafkaConnection": "init_future close_future",
+    "kafka.net.connection:KafkaConnection": "closed init_future close_future",
     "kafka.cluster:ClusterMetadata": (
         "brokers bootstrap_brokers broker_metadata leader_for_partition start_refresh_loop"
     ),
@@ -71,7 +73,7 @@ MEMBERS = {
     "kafka:KafkaConsumer.DEFAULT_CONFIG": "kafka_client",
     "kafka.net.inet:KafkaNetSocket": "dns_lookup socket",
     "kafka.net.transport:KafkaTCPTransport": "handshake close",
-    "kafka.future:Future": "success succeeded add_callback add_errback",
+    "kafka.future:Future": "is_done success succeeded add_callback add_errback",
     "kafka.protocol.metadata:MetadataRequest": "MetadataRequestTopic",
     "kafka.protocol.consumer:ListOffsetsRequest": "ListOffsetsTopic min_version_for_isolation_level",
     "kafka.protocol.consumer:OffsetForLeaderEpochRequest": "OffsetForLeaderTopic",
@@ -107,7 +109,7 @@ def test_what_objects_hold_is_there() -> None:
     manager = named(MANAGER)(net, bootstrap_servers=["b:1"])
     client = named("kafka.net.compat:KafkaNetClient")(net=net, manager=manager)
     transport = named("kafka.net.transport:KafkaTCPTransport")(net, None)
-    held = [(manager, "_conns _net _bootstrap_future cluster config"), (transport, "_sock _protocol")]
+    held = [(manager, "_conns _net _bootstrap_future cluster config"), (transport, "_sock _protocol last_read")]
 
     assert [name for one, names in held for name in names.split() if not hasattr(one, name)] == []
     assert named("kafka.record:MemoryRecords")(b"bytes")._buffer == b"bytes"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import kafka.errors
 import pytest
@@ -356,122 +356,11 @@ def test_a_worker_looks_as_often_as_the_driver_before_a_partition_is_deleted(mon
     assert deleted.lookups == 10
 
 
-class Outage:
-    """Brokers that go away after the reader was made, until they have been asked for a connection for a while."""
-
-    config: ClassVar[ClientSettings] = replace(CONFIG, request_timeout_ms=30, broker_timeout_ms=2000)
-
-    def __init__(self, seconds: float, consumer: StubConsumer) -> None:
-        self.seconds, self.consumer, self.connects = seconds, consumer, 0
-        self.left_ms: list[float] = []  # when each reader is made
-
-    def connect(self, _: ClientSettings, patience: Patience) -> StubClient:
-        self.connects += 1
-        back_at = time.monotonic() + self.seconds
-        while self.connects > 1 and time.monotonic() < back_at:
-            patience.failed("b:1", Cause("ECONNREFUSED"))
-            patience.check()
-            time.sleep(0.001)
-        client = StubClient(self.consumer)
-        make_reader = client.reader
-
-        def reader(offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
-            self.left_ms.append(patience.left_ms)
-            if self.connects > 1:
-                self.consumer.end, self.consumer.visible = 10, list(range(10))
-            return make_reader(offset_range, limits, patience)
-
-        client.reader = reader  # type: ignore[method-assign]
-        return client
-
-    def read(self, **config: Any) -> list[int]:
-        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=250)
-        with KafkaFetcher(replace(self.config, **config), settings, connect=self.connect) as fetcher:
-            return [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 3, 10)) for offset in chunk.offsets]
-
-
-def test_an_outage_that_only_a_reconnection_meets_is_not_the_records_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record has all of its time after brokers came back, although no look-up met the outage.
-
-    And one limit holds for the connection and the request together.
-    """
-    monkeypatch.setattr("ticdc_source.sources.kafka.fetch._LOOK_AFTER_SECONDS", 0.05)
-    outage = Outage(0.3, StubConsumer([], 3, random.Random(1)))
-
-    assert outage.read() == list(range(3, 10))
-
-    assert outage.left_ms[1] <= 2000 - 30 - 300
-
-
-def test_an_outage_in_the_midst_of_a_range_ends_in_sparks_words() -> None:
-    """The error has the topic, partition and offset, the option, each server's cause and the time since the record."""
-    outage = Outage(1 << 40, StubConsumer([], 3, random.Random(1)))
-    words = r"^Cannot fetch record for offset 3 of t-0 in (\d+) ms \(.*option brokerTimeoutMs\): b:1: ECONNREFUSED \("
-    with pytest.raises(KafkaUnavailableError, match=words) as caught:
-        outage.read(broker_timeout_ms=300)
-    assert int(str(caught.value).split(" ms ")[0].split()[-1]) >= 300
-
+def test_an_outage_at_a_hole_ends_in_sparks_words() -> None:
+    """The error has the topic, partition and offset, and each server's cause."""
     holes = Unreachable(StubConsumer([7, 8, 9], 10, random.Random(0)))
     with pytest.raises(KafkaUnavailableError, match=r"^Cannot fetch record for offset 3 of t-0 in .*: ECONNREFUSED"):
         run(holes, OffsetRange("t", 0, 3, 10))
-
-
-class SlowLink(StubConsumer):
-    """A consumer whose large fetches never come."""
-
-    def __init__(self) -> None:
-        super().__init__(list(range(3000)), 3000, random.Random(13))
-        self.sizes: list[int] = []
-
-    def connect(self, config: ClientSettings, _: Patience) -> StubClient:
-        self.sizes.append(config.max_partition_fetch_bytes)
-        return StubClient(self)
-
-    def poll(self, *, timeout_ms: float, max_records: int) -> Polled:
-        if self.sizes[-1] > 200_000 and len(self.sizes) < 4:
-            time.sleep(timeout_ms / 1000)
-            return {}
-        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
-
-
-def test_fetches_shrink_when_none_comes_in_time_and_grow_again() -> None:
-    """The second and third are a quarter of the one before; after fast ones they double, up to what was asked for."""
-    link = SlowLink()
-    config = replace(CONFIG, request_timeout_ms=100)
-    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
-
-    with KafkaFetcher(config, settings, connect=link.connect) as fetcher:
-        offsets = [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 0, 3000)) for offset in chunk.offsets]
-
-    assert offsets == list(range(3000))
-    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
-
-
-def test_fetches_grow_again_over_ranges_of_one_fetch_each() -> None:
-    """The eighth fast fetch may be a range's last: then the next range asks for more."""
-    link = SlowLink()
-    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
-
-    with KafkaFetcher(replace(CONFIG, request_timeout_ms=100), settings, connect=link.connect) as fetcher:
-        for start in range(40):
-            assert len(list(fetcher.fetch(OffsetRange("t", 0, start, start + 1)))) == 1
-
-    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
-
-
-def test_fetches_are_no_smaller_than_the_least_nor_than_they_were() -> None:
-    """They stop at 64 KiB, or at the size that was asked for if that is less; the error names the last size."""
-    for asked, sizes in ((300_000, [300_000, 75_000, 65_536]), (1000, [1000])):
-        link = SlowLink()
-        link.visible = []
-        config = replace(CONFIG, request_timeout_ms=10, max_partition_fetch_bytes=asked)
-        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=200)
-        with (
-            KafkaFetcher(config, settings, connect=link.connect) as fetcher,
-            pytest.raises(KafkaUnavailableError, match="requested at most 65536 bytes$" if sizes[1:] else "no answer$"),
-        ):
-            list(fetcher.fetch(OffsetRange("t", 0, 0, 5000)))
-        assert link.sizes == sizes
 
 
 def test_an_empty_range_needs_no_connection() -> None:

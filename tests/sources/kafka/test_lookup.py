@@ -17,7 +17,7 @@ from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.kafka.answers import Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
@@ -148,9 +148,9 @@ class ForgetfulClients(StubClients):
         super().__init__()
         self.knows = list(knows)
 
-    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:  # noqa: ARG002
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, list[TopicPartition]]:  # noqa: ARG002
         assert not patience.is_over
-        return {"t": Topic("t", (T0,), is_internal=False)} if self.knows.pop(0) else {}
+        return {"t": [T0]} if self.knows.pop(0) else {}
 
 
 @pytest.mark.parametrize("choice", [{"subscribe": "t"}, {"subscribePattern": "t.*"}, {"assign": '{"t": [0]}'}])

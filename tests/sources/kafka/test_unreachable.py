@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
 from kafka.net.selector import NetworkSelector
 
 from tests.sources.kafka.reading import DEADLINE, fetch
@@ -282,6 +285,31 @@ def test_the_end_of_the_time_does_not_hide_a_cause() -> None:
     assert wait.is_cut_short("a:1", 0.4)
     assert not wait.is_cut_short("a:1", 0.6)
     assert not wait.is_cut_short("b:1", 0.4)
+
+
+def test_a_request_times_out_only_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection whose bytes arrive is kept, and closed when none has come for as long as a request may take."""
+    settings = consumer_settings(client_settings(options("a:1"), driver=True))
+    net = NetworkSelector(**settings)
+    manager = Connections(net, **settings)
+    again: list[Callable[[], None]] = []
+    monkeypatch.setattr(net, "call_at", lambda _when, task: again.append(task))
+    connection = KafkaConnection(net)
+    now = time.monotonic()
+    closed: list[str] = []
+    transport = SimpleNamespace(last_read=now, abort=lambda error: closed.append(str(error)), host_port=lambda: "a:1")
+    connection.transport = transport
+
+    manager._timed_out(connection, Future(), now - 30, now - 0.1)
+    assert len(again) == 1
+    assert not closed
+
+    transport.last_read = now - 30
+    again[0]()
+    assert len(again) == 1
+    assert "Request timed out after" in closed[0]
+    monkeypatch.undo()
+    KafkaNetClient(net=net, manager=manager).close()
 
 
 def test_a_node_that_failed_is_tried_last() -> None:

@@ -8,14 +8,6 @@ from typing import NamedTuple
 from ticdc_source.options.topics import TopicPartition
 
 
-class Topic(NamedTuple):
-    """A topic that exists, with its partitions in order; an internal one is the brokers' own."""
-
-    name: str
-    partitions: tuple[TopicPartition, ...]
-    is_internal: bool
-
-
 class BrokerFacts(NamedTuple):
     """What brokers say about themselves.
 

@@ -36,10 +36,6 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
 # that has just started may not know the topic.
 _LOOK_AFTER_SECONDS = 1.0
 _LOOK_TIMEOUT_MS = 5_000
-# A fetch that misses the client's request time-out is repeated with a part of its bytes, down to the smallest. After
-# some fetches within a quarter of that time, the next ones are twice as large.
-_SMALLEST_FETCH, _SHRINK, _GROW = 64 << 10, 4, 2
-_FAST_FETCHES, _FAST_PART = 8, 0.25
 # The size of an uncompressed fetch: a compressed one may unpack to a hundred times its size.
 _MAX_CHUNK_BYTES = 4 << 20
 
@@ -51,11 +47,6 @@ class KafkaFetcher(Fetcher):
         # A stream's worker has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
-        self._size = _FetchSize(self._brokers.fetch_size, client.request_timeout_ms / 1000)
-
-    @property
-    def library(self) -> str | None:
-        return self._brokers.library
 
     def close(self) -> None:
         self._brokers.close()
@@ -63,7 +54,9 @@ class KafkaFetcher(Fetcher):
     def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
         if offset_range.size == 0:
             return
-        yield from _RangeRead(self._brokers, offset_range, self._settings, self._size).chunks()
+        read = _RangeRead(self._brokers, offset_range, self._settings)
+        self.library = read.client.library
+        yield from read.chunks()
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
         if not planned:
@@ -83,37 +76,10 @@ class KafkaFetcher(Fetcher):
         )
 
 
-class _FetchSize:
-    """The bytes to request in the next fetch. Brokers send a single record batch even if it is larger."""
-
-    def __init__(self, largest: int, timeout_seconds: float) -> None:
-        self._largest = self.wanted = largest
-        self._fast = 0  # how many fetches in a row were fast
-        self.timeout_seconds = timeout_seconds
-
-    def __str__(self) -> str:
-        """The size, for messages, if it was reduced."""
-        return "" if self.wanted == self._largest else f"; the last fetch requested at most {self.wanted} bytes"
-
-    def shrink(self) -> None:
-        self.wanted = min(self.wanted, max(_SMALLEST_FETCH, self.wanted // _SHRINK))
-        self._fast = 0
-
-    def came(self, seconds: float) -> None:
-        """Request more bytes if this fetch and those before it were fast."""
-        self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
-        if self._fast >= _FAST_FETCHES:
-            self.wanted, self._fast = min(self._largest, _GROW * self.wanted), 0
-
-
 class _RangeRead:
     """One pass through one range: its position, and how long it has waited."""
 
-    def __init__(
-        self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings, size: _FetchSize
-    ) -> None:
-        self._brokers = brokers
-        self._size = size
+    def __init__(self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings) -> None:
         self._range = offset_range
         self._topic_partition = offset_range.topic_partition
         self._timeout_ms = settings.poll_timeout_ms
@@ -124,35 +90,17 @@ class _RangeRead:
         self._lost_too = "" if self._fail or not settings.lost_too else f". {settings.lost_too}"
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
-        self._limits = replace(settings, max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES))
-        with self._addressed_errors():
-            self._connect()
-        self._progressed()  # now: brokers may have been away for longer than a record is waited for
-
-    def _connect(self, patience: Patience | None = None) -> None:
-        rest = self._range._replace(start=self._expected)
+        limits = replace(settings, max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES))
 
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
-            return client, client.reader(rest, self._limits, patience)
+            return client, client.reader(offset_range, limits, patience)
 
-        self._brokers.fetch_at_most(self._size.wanted)
-        self._client, self._reader = self._brokers.ask(reader, patience=patience)
-        self._asked_at = time.monotonic()
-
-    def _reconnect(self) -> None:
-        """Fetch anew in the middle of the range. While brokers are away, the wait for the record pauses."""
-        began = time.monotonic()
-        patience = self._current_patience()
-        try:
-            self._connect(patience)
-        except KafkaUnavailableError as error:
-            raise self._unanswered(error) from error
-        if not self._is_answered or time.monotonic() - began >= _LOOK_AFTER_SECONDS:
-            patience.answered()
-            self._start_waiting()
+        with self._addressed_errors():
+            self.client, self._reader = brokers.ask(reader)
+        self._progressed()  # now: brokers may have been away for longer than a record is waited for
 
     def _progressed(self) -> None:
-        self._asked_at = self._progress_at = time.monotonic()
+        self._progress_at = time.monotonic()
         self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -169,11 +117,8 @@ class _RangeRead:
             while self._expected < end:
                 arrived, position = self._poll()
                 if arrived is not None:
-                    self._size.came(time.monotonic() - self._asked_at)
                     yield from self._accepted(arrived, position)
                     self._progressed()
-                    if self._size.wanted != self._brokers.fetch_size and self._expected < end:
-                        self._reconnect()
                 elif position > self._expected:
                     # The position advanced without visible records: transaction markers, aborted or compacted records.
                     self._account_for_hole(self._expected)
@@ -244,9 +189,6 @@ class _RangeRead:
         patience.log_if_due()
         if patience.is_over or (self._is_answered and (now - self._waiting_since) * 1000 >= self._timeout_ms):
             raise self._unavailable(patience.failures_text())
-        if now - self._asked_at >= self._size.timeout_seconds:
-            self._fetch_less()
-            return
         if now - self._looked_at < (SECOND_LOOK_SECONDS if self._looks else _LOOK_AFTER_SECONDS):
             return
         try:
@@ -275,21 +217,11 @@ class _RangeRead:
                 self._expected = self._range.end
         self._looked_at = time.monotonic()
 
-    def _fetch_less(self) -> None:
-        """Fetch fewer bytes, as the client gives up before a large answer has come over a slow link.
-
-        The connections are closed, because an answer under way holds up all others.
-        """
-        self._asked_at = time.monotonic()
-        self._size.shrink()
-        if self._size.wanted != self._brokers.fetch_size:
-            self._reconnect()
-
     def _current_patience(self) -> Patience:
         """The deadline of this wait, shared by all requests to brokers."""
         if self._patience is None:
             status = f"offset {self._expected} of {self._topic_partition} has not arrived"
-            patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
+            patience = Patience(self.client.servers, status, self._limit, began=self._waiting_since)
             seconds_left = self._progress_at + self._both_seconds - time.monotonic()
             self._patience = patience.limited_to(seconds_left * 1000)
         return self._patience
@@ -300,19 +232,15 @@ class _RangeRead:
         if timeout_ms is not None:
             patience = patience.limited_to(timeout_ms)
         try:
-            earliest = self._client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
-            latest = self._client.offsets({topic_partition: LATEST}, patience)[topic_partition]
+            earliest = self.client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
+            latest = self.client.offsets({topic_partition: LATEST}, patience)[topic_partition]
         except UnknownPartitionsError:
             return None
         except KafkaUnavailableError as error:
-            raise self._unanswered(error) from error
+            patience.set_missing(None)  # what brokers answered before they went away
+            self._is_answered = False
+            raise self._unavailable(patience.failures_text() if patience.has_failures else str(error)) from error
         return earliest, latest
-
-    def _unanswered(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
-        patience = self._current_patience()
-        patience.set_missing(None)  # what brokers answered before they went away
-        self._is_answered = False
-        return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 
     def _unavailable(self, reason: str) -> KafkaUnavailableError:
         """Return an error in Spark's words, with the total time since the last record."""
@@ -320,7 +248,7 @@ class _RangeRead:
         option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
         return KafkaUnavailableError(
             f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
-            f"(Kafka at {self._client.servers}; option {option}): {reason}{self._size}"
+            f"(Kafka at {self.client.servers}; option {option}): {reason}"
         )
 
     def _lost(self, reason: str) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
@@ -13,8 +14,8 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
-from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
-from ticdc_source.sources.kafka.answers import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.options.topics import TopicPartition, listed, topic_choice
+from ticdc_source.sources.kafka.answers import BrokerFacts, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.connect import Connect, RetryingClient, connect
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
@@ -73,50 +74,33 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         Raises:
             OptionError: a topic or partition does not exist, or the user may not see it, or no topic matches.
         """
-        self._found.update(filter(self._is_chosen, known))
-        existing = self._find(missing=missing)
-        looks = 1
-        while not self._found.issubset(existing) and looks < LOOKS_UNTIL_GONE:
-            time.sleep(SECOND_LOOK_SECONDS)
-            existing = self._find(missing=missing)
-            looks += 1
+        self._found.update(filter(self._choice.includes, known))
+        for look in range(LOOKS_UNTIL_GONE):
+            if look:
+                time.sleep(SECOND_LOOK_SECONDS)
+            topics = self._look_up(lambda client, patience: client.topics(self._choice.names, patience))
+            existing = sorted(filter(self._choice.includes, chain(*topics.values())))
+            absent = None if missing else self._absent(topics, existing)
+            if self._found.issubset(existing) and (absent is None or look):
+                break
+        if absent is not None:
+            raise OptionError(absent)
         self._found = set(existing)
         return existing
 
-    def _is_chosen(self, topic_partition: TopicPartition) -> bool:
-        match self._choice:
-            case Subscribe(topics):
-                return topic_partition.topic in topics
-            case Assign(assigned):
-                return topic_partition in assigned
-            case SubscribePattern(pattern):
-                return pattern.fullmatch(topic_partition.topic) is not None
-
-    def _find(self, *, missing: bool) -> list[TopicPartition]:
-        match self._choice:
-            case Subscribe(topics):
-                return self._of_topics(topics, missing=missing)
-            case Assign(assigned):
-                existing = self._of_topics(sorted({each.topic for each in assigned}), missing=missing)
-                absent = [each for each in assigned if each not in existing]
-                if absent and not missing:
-                    topic, partition = absent[0]
-                    count = sum(each.topic == topic for each in existing)
-                    raise OptionError(
-                        f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has "
-                        f"{counted(count, 'partition')}"
-                    )
-                return [each for each in assigned if each in existing]
-            case SubscribePattern(pattern):
-                everything = self._look_up(lambda client, patience: client.topics(None, patience)).values()
-                matching = [topic for topic in everything if not topic.is_internal and pattern.fullmatch(topic.name)]
-                if not matching and not missing:
-                    raise OptionError(f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole")
-                return sorted(each for topic in matching for each in topic.partitions)
-
-    def _of_topics(self, names: Sequence[str], *, missing: bool) -> list[TopicPartition]:
-        topics = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
-        return sorted(each for topic in topics.values() for each in topic.partitions)
+    def _absent(self, topics: Mapping[str, Sequence[TopicPartition]], existing: Sequence[TopicPartition]) -> str | None:
+        """What must exist and does not, as an error."""
+        choice = self._choice
+        unknown = [name for name in choice.names or () if name not in topics]
+        if unknown:
+            return self._look_up(lambda client, patience: _missing_message(unknown, client, patience))
+        if len(existing) < len(choice.partitions):
+            topic, partition = next(each for each in choice.partitions if each not in existing)
+            count = counted(len(topics[topic]), "partition")
+            return f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has {count}"
+        if choice.pattern is not None and not existing:
+            return f"Option 'subscribePattern': no topic matches '{choice.pattern.pattern}' as a whole"
+        return None
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """The log start offset of each topic partition.
@@ -268,20 +252,8 @@ def _resolved(
     return resolved
 
 
-def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
-    for is_second_look in (False, True):
-        topics = client.topics(names, patience)
-        absent = [name for name in names if name not in topics]
-        if not absent or missing:
-            break
-        if is_second_look:
-            raise OptionError(_missing_message(absent, client, patience))
-        time.sleep(SECOND_LOOK_SECONDS)
-    return topics
-
-
 def _missing_message(missing: Iterable[str], client: Client, patience: Patience) -> str:
-    visible = [name for name, topic in client.topics(None, patience).items() if not topic.is_internal]
+    visible = client.topics(None, patience)
     near = sorted({match for name in missing for match in nearest(name, visible, 3)})
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     names = ", ".join(f"'{name}'" for name in missing)

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds of waiting before the first log line, and between later log lines.
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
+_ADVICE = "Check kafka.bootstrap.servers, kafka.security.protocol and the network"
 _PERMANENT_FAILURE_SECONDS = 5.0  # not at once: DNS or a starting broker may fail briefly
 _REFUSED_SECONDS = 2.0  # so that a wrong port is reported within five, including Python's start
 
@@ -147,8 +148,12 @@ class Patience:
         causes = [cause for _, cause in self._progress.failures.values()]
         return len(causes) >= len(set(self._servers.split(","))) and all(cause.is_refused for cause in causes)
 
-    def check(self) -> None:
-        """Raise KafkaUnavailableError if the deadline has passed, or more time would not help."""
+    def check(self, lacking: str | None = None, advice: str = _ADVICE) -> None:
+        """Raise KafkaUnavailableError if the deadline has passed, or more time would not help.
+
+        Args:
+            lacking: what is missing, if it is not an answer of Kafka.
+        """
         seconds = self._clock() - self._began
         causes = [cause for _, cause in self._progress.failures.values()]
         is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
@@ -161,10 +166,8 @@ class Patience:
             limit = f"{self._limit.option} = {self._limit.ms:.0f} ms"
         elif self._are_all_refused:
             limit = "for brokers that are starting, set kafka.bootstrap.timeout.ms"
-        raise KafkaUnavailableError(
-            f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
-            "kafka.bootstrap.servers, kafka.security.protocol and the network"
-        )
+        silent = f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit})"
+        raise KafkaUnavailableError(f"{lacking or silent}: {self.failures_text()}. {advice}")
 
 
 class _Progress:

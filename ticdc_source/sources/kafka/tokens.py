@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
-from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError, OptionError
+from ticdc_source.errors import AccessRefusedError, OptionError
 from ticdc_source.options.logins import EndpointLogin, LoginTimes, MSKLogin, TLSSettings
 from ticdc_source.options.parsers import Secret
 from ticdc_source.schema.json_text import loads
@@ -127,12 +127,7 @@ class RenewedToken:
             else:
                 patience.failed(self._source, failure)
                 pause_s = min(max(0.0, self._ask_at - time.monotonic()), patience.left_ms / 1000)
-            try:
-                patience.check()
-            except KafkaUnavailableError as end:
-                raise KafkaUnavailableError(
-                    f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
-                ) from end
+            patience.check("There is no token for the login at Kafka", f"Check {self._advice}")
             time.sleep(pause_s)
         patience.answered()
 

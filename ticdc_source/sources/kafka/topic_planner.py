@@ -144,7 +144,6 @@ class TopicPlanner:
     _latest: Offsets = field(default_factory=dict)
     _ids: _TopicIds = field(default_factory=_TopicIds)
     _epochs: _LeaderEpochs = field(init=False)
-    _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
     _listed_at: float | None = None
@@ -246,7 +245,7 @@ class TopicPlanner:
             ends = self._ends_of_listed(now)
             self._idle = ends == self._latest
             self._latest = ends
-            self._learn_ids()
+            self._ids.learn(self.lookup.topic_ids(), _topics(ends))
             self._epochs.learn(self.lookup.leader_epochs(), ends)
             self._looked_at = self.clock()
         return self._latest
@@ -268,15 +267,6 @@ class TopicPlanner:
                 _log.warning("Topic %s is listed, but brokers return no offsets for it: it counts as deleted", topic)
         self._partitions = sorted(ends)
         return ends
-
-    def _learn_ids(self) -> None:
-        topics = _topics(self._latest)
-        self._ids.learn(self.lookup.topic_ids(), topics)
-        if len(self._ids.current) < len(topics) and not self._has_told_of_ids:
-            self._has_told_of_ids = True
-            _log.debug(
-                "The brokers or the client library report no topic ids: only offsets show that a topic was recreated"
-            )
 
     def _recreated(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
         """Report and return changed ids by topic, as (old, new)."""

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from ticdc_source.errors import DataLossError, OptionError, SchemaError, warn
+from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk, FetchSettings
-from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats, report_loss
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, ranges_of, sampled, tables_of
@@ -38,7 +38,6 @@ from ticdc_source.sources.storage.paths import (
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 _log = logging.getLogger(__name__)
-_NO_TIME = -1
 _SMALLEST_BLOCK = 1 << 20  # a message longer than a block is scanned again with each block
 _FILE_LOSS = (
     "Some data may have been lost because files of the storage sink were removed before they were read. If you don't "
@@ -60,9 +59,6 @@ class FileSource(RecordSource):
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
         return f"'path' {self._changefeed}"
-
-    def check_protocol(self, protocol: str) -> None:
-        """Do nothing: `protocol` checks it against the files."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
         """The protocol, by the extensions of existing data files, or of those that a stream has read.
@@ -137,9 +133,6 @@ class FileSource(RecordSource):
         ends = self._changefeed.last_look().ends
         return {place: ends[place] for place in topic_partitions if place in ends}
 
-    def existing(self) -> Iterable[TopicPartition]:
-        return ()  # files count as one
-
     def resolved_end(self) -> int:
         checkpoint = self._changefeed.last_look().checkpoint
         if checkpoint is None:
@@ -188,6 +181,8 @@ class FileSource(RecordSource):
 class FileFetcher(Fetcher):
     """The `Fetcher` for files. DDL and watermarks become messages of the protocol, if known."""
 
+    library = "fsspec"
+
     def __init__(
         self,
         location: str,
@@ -205,10 +200,6 @@ class FileFetcher(Fetcher):
         self._own_format = formats.get(protocol or "") or next(iter(formats.values()))
         self._max_rows = max_rows
         self._widths: dict[str, int] = {}  # of the numbers in names, by pattern: only the folder tells it
-
-    @property
-    def library(self) -> str:
-        return "fsspec"
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         topic = offset_range.topic
@@ -232,7 +223,7 @@ class FileFetcher(Fetcher):
             _log.warning("%s is not a schema file: %s", path, error)
             message = data
         if message:
-            yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
+            yield Chunk.of_rows(path, 0, 0, [message])
 
     def _opened(self, pattern: str, number: int) -> tuple[str, Iterator[bytes]]:
         """Return the path of a file and its bytes.
@@ -257,7 +248,7 @@ class FileFetcher(Fetcher):
     def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
         place = directory_of(pattern)
         assert place is not None  # noqa: S101 (for mypy: the driver has asked)
-        first, most = 0, self._settings.max_records
+        first, most, headers = 0, self._settings.max_records, self._settings.include_headers
         try:
             path, blocks = self._opened(pattern, number)
             cutter = self._formats[extension_of(path)].cutter(place.version, self._files)
@@ -266,31 +257,17 @@ class FileFetcher(Fetcher):
                 if self._max_rows is not None:
                     messages = messages[: self._max_rows - first]
                 for at in range(0, len(messages), most):
-                    yield self._chunk(path, number, first + at, messages[at : at + most], cutter.key)
+                    rows = list[bytes | None](messages[at : at + most])
+                    yield Chunk.of_rows(path, number, first + at, rows, cutter.key, include_headers=headers)
                 first += len(messages)
                 if first == self._max_rows:
                     return
         except FileNotFoundError:
             self._lost(data_file_name(pattern, number, self._widths.get(pattern, WIDTH)))
 
-    def _chunk(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Chunk:
-        count = len(messages)
-        return Chunk(
-            path,
-            number,
-            range(first, first + count),
-            [_NO_TIME] * count,
-            [key] * count,
-            list[bytes | None](messages),
-            [[] for _ in messages] if self._settings.include_headers else None,
-        )
-
     def _lost(self, path: str) -> None:
-        msg = (
+        reason = (
             f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
-            "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read continues without it"
+            "rule of the bucket, removed it before it was read?"
         )
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(msg)
-        warn(msg)
-        _log.warning("%s", msg)
+        report_loss(reason, fail=self._settings.fail_on_data_loss, begin=_FILE_LOSS)

@@ -33,7 +33,7 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
         OptionError: it selects none, or names a missing table or a view.
     """
     found = base_tables(session, selected, tso)
-    for name in _exact_names(selected):
+    for name in selected.named:
         if not any(map(name.is_same, found)):
             raise _absent(session, name, tso)
     if not found:
@@ -45,7 +45,7 @@ def base_tables(session: Session, selected: TableFilter, tso: int) -> list[Table
     """As `tables_at`, but without an error if there are none."""
     session.as_of(tso)
     where = f"LOWER(table_schema) NOT IN ({', '.join(map(text_literal, _SYSTEM_SCHEMAS))})"
-    exact = _exact_names(selected)
+    exact = selected.named
     if exact and len(exact) == len(selected.patterns):
         named = (
             f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
@@ -53,10 +53,6 @@ def base_tables(session: Session, selected: TableFilter, tso: int) -> list[Table
         where += f" AND ({' OR '.join(named)})"
     kinds = _kinds(session, where)
     return sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE and selected.matches(table))
-
-
-def _exact_names(selected: TableFilter) -> list[TableName]:
-    return [TableName(*pattern) for pattern in selected.patterns if not any("*" in part for part in pattern)]
 
 
 def _kinds(session: Session, where: str) -> dict[TableName, str]:

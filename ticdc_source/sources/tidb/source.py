@@ -14,7 +14,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from ticdc_source.errors import CheckpointError, OptionError, TiCDCSourceError, warn
-from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition, listed, parse_table
@@ -31,7 +30,6 @@ from ticdc_source.sources.tidb.sql import Bound, StoredRows
 
 _TICK_S = 0.001  # TiDB's clock counts milliseconds
 DEFINITION = -1  # the partition of the record with a table's columns
-_NO_TIME = -1
 _BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
 
 
@@ -191,9 +189,6 @@ class SnapshotSource(RecordSource):
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
         return {}
 
-    def existing(self) -> Iterable[TopicPartition]:
-        return ()
-
     def resolved_end(self) -> int:
         return self._moment() + 1
 
@@ -271,13 +266,11 @@ def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
 class SnapshotFetcher(Fetcher):
     """The `Fetcher` for rows of TiDB; it keeps one session."""
 
+    library = "PyMySQL"
+
     def __init__(self, options: Options, settings: FetchSettings) -> None:
         self._settings = settings
         self._session = Session(options)
-
-    @property
-    def library(self) -> str:
-        return "PyMySQL"
 
     def close(self) -> None:
         self._session.close()
@@ -288,35 +281,28 @@ class SnapshotFetcher(Fetcher):
         else:
             topic, tso = offset_range.topic, offset_range.start
             definition = described(self._session, parse_table(topic), tso)
-            yield Chunk(topic, DEFINITION, [tso], [_NO_TIME], [None], [definition.message()])
+            yield Chunk.of_rows(topic, DEFINITION, tso, [definition.message()])
 
     def _rows(self, offset_range: RowRange) -> Iterator[Chunk]:
         table = parse_table(offset_range.topic)
         key = key_of(table, offset_range.tso)
-        position, most, native = offset_range.start, self._settings.max_records, self._settings.native
+        settings, position = self._settings, offset_range.start
+        size, most = min(_BLOCK, settings.max_bytes), settings.max_records
         self._session.as_of(offset_range.tso, table)
-        for rows in self._session.blocks(offset_range.sql, self._block_size, most, skip=position, uses_native=native):
+        blocks = self._session.blocks(offset_range.sql, size, most, skip=position, uses_native=settings.native)
+        for rows in blocks:
             for first in range(0, len(rows), most):
                 part = rows if len(rows) <= most else rows.part(first, min(first + most, len(rows)))
-                yield self._chunk(offset_range, position, part, key)
+                yield Chunk.of_rows(
+                    offset_range.topic,
+                    offset_range.partition,
+                    position,
+                    part,
+                    key,
+                    include_headers=settings.include_headers,
+                )
                 position += len(part)
         if position != offset_range.end:
             found, at = position - offset_range.start, f"now, as of the same TSO {offset_range.tso}: please report this"
             planned = f"{offset_range.size} rows when the read was planned"
             raise TiCDCSourceError(f"{offset_range} of TiDB {self._session.server} had {planned}, and {found} {at}")
-
-    @property
-    def _block_size(self) -> int:
-        return min(_BLOCK, self._settings.max_bytes)
-
-    def _chunk(self, offset_range: OffsetRange, position: int, rows: Binaries, key: bytes) -> Chunk:
-        count = len(rows)
-        return Chunk(
-            offset_range.topic,
-            offset_range.partition,
-            range(position, position + count),
-            [_NO_TIME] * count,
-            [key] * count,
-            rows,
-            [[] for _ in range(count)] if self._settings.include_headers else None,
-        )

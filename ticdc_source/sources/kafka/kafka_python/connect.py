@@ -6,7 +6,6 @@ import importlib
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError
@@ -84,50 +83,25 @@ class RetryingClient:
         self.client: Client | None = None
 
     @property
-    def library(self) -> str | None:
-        """The client library and its version; None before the first connection."""
-        return None if self.client is None else self.client.library
-
-    @property
     def stream_limit(self) -> Limit | None:
         """How long a stream waits once it has reached its brokers; None for a batch read."""
         stream_ms = self._settings.broker_timeout_ms
         return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
-
-    @property
-    def fetch_size(self) -> int:
-        """The bytes to request in a fetch."""
-        size = self._settings.max_partition_fetch_bytes
-        return min(size, self._settings.fetch_max_bytes or size)
-
-    def fetch_at_most(self, size: int) -> None:
-        """Set the bytes to request in fetches; another size makes the next request connect again."""
-        if size != self.fetch_size:
-            self.close()
-            self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
         client, self.client = self.client, None
         if client is not None:
             client.close()
 
-    def ask(
-        self,
-        request: Callable[[Client, Patience], Answer],
-        *,
-        retries: int = 0,
-        interval_ms: float = 0,
-        patience: Patience | None = None,
-    ) -> Answer:
+    def ask(self, request: Callable[[Client, Patience], Answer], *, retries: int = 0, interval_ms: float = 0) -> Answer:
         """Return the answer to a request; retry with a new client while brokers do not answer.
 
-        If brokers answer with an error, the request is repeated `retries` times, `interval_ms` apart. `patience` covers
-        connection and answer together; by default each has its own, as described above.
+        If brokers answer with an error, the request is repeated `retries` times, `interval_ms` apart.
 
         Raises:
             TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
         """
-        is_own = patience is None
+        patience: Patience | None = None
         while True:
             try:
                 if self.client is None:
@@ -146,8 +120,7 @@ class RetryingClient:
                 raise
             else:
                 self._reached = True
-                if is_own:
-                    patience.answered()
+                patience.answered()
                 return answer
             time.sleep(min(interval_ms, patience.left_ms) / 1000)
             patience.check()

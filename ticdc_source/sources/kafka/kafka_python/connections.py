@@ -3,6 +3,7 @@
 - `allow_auto_create_topics=False` does not reach its metadata requests.
 - Bytes that arrive together with the end of a connection are dropped: the broker's reason for refusing a login. The
   refusal then looks like a network failure, and is retried until the time is over.
+- A request times out while its answer arrives over a slow link, and the connection is closed.
 - A TLS handshake has no time-out; a socket that cannot connect is not closed, and the reason is only logged; a socket
   with something left to send is not closed at the end.
 - Requests and the bootstrap go to a random broker, even one that has just failed, and a server that accepts but never
@@ -18,6 +19,7 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -58,7 +60,18 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
             connection.init_future.add_callback(lambda _: self.accepted.add(node_id))
             connection.init_future.add_errback(lambda _: self.failed(node_id))
             connection.close_future.add_errback(lambda _: self.failed(node_id))
+            connection._request_timed_out = partial(self._timed_out, connection)  # noqa: SLF001
         return connection
+
+    def _timed_out(self, connection: KafkaConnection, future: Future, sent_at: float, timeout_at: float) -> None:
+        """Close the connection of a request without an answer, but only after as long a time without any bytes."""
+        if connection.closed or future.is_done:
+            return
+        silent_at = connection.transport.last_read + timeout_at - sent_at
+        if time.monotonic() < silent_at:  # answers come one after the other: this one, or one before it, is under way
+            self._net.call_at(silent_at, lambda: self._timed_out(connection, future, sent_at, timeout_at))
+        else:
+            KafkaConnection._request_timed_out(connection, future, sent_at, timeout_at)  # noqa: SLF001
 
     def failed(self, node_id: NodeId) -> None:
         self._failed_at[node_id] = time.monotonic()

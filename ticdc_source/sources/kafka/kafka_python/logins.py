@@ -22,7 +22,7 @@ from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
+from ticdc_source.errors import AccessRefusedError
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.logins import EndpointLogin, KerberosLogin, PasswordLogin
 from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
@@ -152,12 +152,7 @@ class KerberosSession:
             else:
                 patience.answered()
                 return
-            try:
-                patience.check()
-            except KafkaUnavailableError as end:
-                raise KafkaUnavailableError(
-                    f"There is no ticket for the login at Kafka: {patience.failures_text()}. {_ADVICE}"
-                ) from end
+            patience.check("There is no ticket for the login at Kafka", _ADVICE)
             time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
     def credentials(self) -> _Credentials:

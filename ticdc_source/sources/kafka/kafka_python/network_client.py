@@ -32,7 +32,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.sources.chunk import FetchSettings
-from ticdc_source.sources.kafka.answers import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.answers import BrokerFacts, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, NodeId
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
 from ticdc_source.sources.kafka.kafka_python.logins import TokenProvider, consumer_settings, login_settings
@@ -170,8 +170,8 @@ class NetworkClient:
             None if version is None else ".".join(map(str, version)),
         )
 
-    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        """Return the existing topics with these names (None for all visible ones), by name; none is created.
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, list[TopicPartition]]:
+        """Return the partitions of existing topics with these names (None for all visible ones but the brokers' own).
 
         Raises:
             OptionError: a name is not valid for a topic.
@@ -188,8 +188,12 @@ class NetworkClient:
                 patience.set_missing(", ".join(unready))
                 self._pause(patience)
             patience.set_missing(None)
-            existing = entries.keys() if names is None else [name for name in names if _exists(name, entries.get(name))]
-        return {name: _topic(entries[name]) for name in existing}
+            if names is None:
+                existing = [name for name, topic in entries.items() if not topic.is_internal]
+            else:
+                existing = [name for name in names if _exists(name, entries.get(name))]
+        numbers = {name: [each.partition_index for each in entries[name].partitions] for name in existing}
+        return {name: [TopicPartition(name, number) for number in sorted(numbers[name])] for name in existing}
 
     def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Answered]:
         """Look up topics (None for all); return the response's entries by name."""
@@ -313,18 +317,13 @@ class NetworkClient:
                 if error is kafka.errors.NoError:
                     offsets[key] = partition.offset
                     if times[key] == LATEST:
-                        self._keep_epoch(key, partition.leader_epoch)
+                        self.leader_epochs.pop(key, None)
+                        if partition.leader_epoch is not None and partition.leader_epoch >= 0:
+                            self.leader_epochs[key] = partition.leader_epoch
                 elif issubclass(error, kafka.errors.AuthorizationError):
                     raise error(topic.name)
                 # Anything else is a leader that is moving: to be asked again.
         return offsets
-
-    def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
-        """Remember the leader's epoch from its answer about a partition's end, if there is one."""
-        if epoch is None or epoch < 0:
-            self.leader_epochs.pop(topic_partition, None)
-        else:
-            self.leader_epochs[topic_partition] = epoch
 
     def _ends_of_epochs(
         self, leader: int, epochs: Mapping[TopicPartition, int], patience: Patience
@@ -469,8 +468,3 @@ def _exists(name: str, topic: Answered | None) -> bool:
     if error is kafka.errors.NoError or error is kafka.errors.UnknownTopicOrPartitionError:
         return error is kafka.errors.NoError
     raise error(name)
-
-
-def _topic(topic: Answered) -> Topic:
-    numbers = sorted(partition.partition_index for partition in topic.partitions)
-    return Topic(topic.name, tuple(TopicPartition(topic.name, number) for number in numbers), topic.is_internal)
