@@ -490,9 +490,8 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
     """Return the error with the address of the first event that has the same columns."""
     names = [column.name for column in shown.columns]
     for part in sample.rows[shown.table]:
-        for event, payload in enumerate(part.payloads):
-            alone = TableEvents(part.chunk, part.table)
-            alone.append(part.positions[event], part.indexes[event], payload, part.event_keys[event])
+        for event in range(len(part)):
+            alone = part.picked([event])
             if any(
                 [column.name for column in schema.columns] == names for schema in sample.describe(alone, with_ddl=False)
             ):

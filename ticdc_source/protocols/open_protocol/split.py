@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,32 +73,6 @@ _REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t"
 _length_at = struct.Struct(">Q").unpack_from
 
 
-class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which only the commit-ts is needed."""
-
-    __slots__ = ("commit_ts",)
-
-    def __init__(self, commit_ts: pa.Int64Array) -> None:
-        self.commit_ts = commit_ts
-
-    def __len__(self) -> int:
-        return len(self.commit_ts)
-
-    @overload
-    def __getitem__(self, index: int) -> JSONObject: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[JSONObject]: ...
-
-    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        if isinstance(index, slice):
-            return [{"ts": ts} for ts in self.commit_ts[index].to_pylist()]
-        return {"ts": self.commit_ts[index].as_py()}
-
-    def __iter__(self) -> Iterator[JSONObject]:
-        return iter(self[:])
-
-
 class _Selected(NamedTuple):
     """The split of the native path, and the positions of the other records."""
 
@@ -147,7 +121,7 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
                 (positions if every else positions.take(own)).to_pylist(),
                 (indexes if every else indexes.take(own)).to_pylist(),
                 Binaries(spans),
-                PlainKeys(commit_ts if every else commit_ts.take(own)),
+                commit_ts if every else commit_ts.take(own),
             )
     return _Selected(tables, sorted(rest), others)
 
