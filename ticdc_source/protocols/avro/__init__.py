@@ -229,7 +229,7 @@ class Avro(Decoder):
         heads = _heads(keys if whole else list(map(keys.__getitem__, positions)))
         if len(heads) != 1:
             return general(events, None)
-        templates = learned.kept(_TemplatesByKey)[heads.pop()]
+        templates = learned.kept(Templates, heads.pop())
         candidates = None  # all
         if not whole or not isinstance(events.payloads, Binaries):
             with_row = [event for event, payload in enumerate(events.payloads) if not _has_no_row(payload)]
@@ -323,14 +323,6 @@ def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
     """Return the distinct schema headers of keys, b"" for no key. The first key determines their length."""
     width = CONFLUENT_BYTES if (keys[0] or b"\0").startswith(b"\0") else GLUE_BYTES
     return {(key or b"")[:width] for key in keys}
-
-
-class _TemplatesByKey(dict[bytes, Templates]):
-    """The templates of one table's rows, by the bytes that name the schema of the key."""
-
-    def __missing__(self, head: bytes) -> Templates:
-        templates = self[head] = Templates()
-        return templates
 
 
 def _filled(
