@@ -156,6 +156,15 @@ class Split:
         split.rest = parts
         return split
 
+    @classmethod
+    def of_one_table(cls, chunk: Chunk, table: TableName, wants: Wants, event_key: EventKey = None) -> Split:
+        """Split a chunk of which every record is a row of this table."""
+        if not wants(table):
+            return cls(others=len(chunk))
+        events = TableEvents.of_records(chunk, table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
+        events.event_keys = [event_key] * len(chunk)
+        return cls(tables={table: events})
+
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
         table_events = self.tables.get(table)
         if table_events is None:

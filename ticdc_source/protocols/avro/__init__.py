@@ -173,14 +173,7 @@ class Avro(Decoder):
             tables = {self._schema(head)[0].table for head in heads}
         except MALFORMED:
             return None
-        if len(tables) != 1:
-            return None
-        table = tables.pop()
-        if not wants(table):
-            return Split(others=len(values))
-        split = Split()
-        split.tables[table] = TableEvents.of_records(chunk, table, range(len(values)), values)
-        return split
+        return Split.of_one_table(chunk, tables.pop(), wants) if len(tables) == 1 else None
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
         key, value = chunk.keys[position], chunk.values[position] or b""

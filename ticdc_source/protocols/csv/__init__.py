@@ -137,11 +137,9 @@ class CSV(Decoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Read the table of each row, quickly for rows that begin alike, as most of a file do."""
-        events = self._of_one_table(chunk)
-        if events is not None:
-            split = Split(tables={events.table: events})
-            split.keep(wants)
-            return split
+        whole = self._of_one_table(chunk, wants)
+        if whole is not None:
+            return whole
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
         tables_by_head: dict[bytes, TableName] = {}
@@ -172,8 +170,8 @@ class CSV(Decoder):
         split.keep(wants)
         return split
 
-    def _of_one_table(self, chunk: Chunk) -> TableEvents | None:
-        """Return the events of a chunk if all are rows of one table with one key, and begin as TiCDC writes them."""
+    def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
+        """Split a chunk if all are rows of one table with one key, and begin as TiCDC writes them."""
         key, value = (each[0] if len(each) else None for each in (chunk.keys, chunk.values))
         if key is None or value is None or chunk.keys.count(key) < len(chunk):
             return None
@@ -184,9 +182,7 @@ class CSV(Decoder):
         begins = tuple(begin_of(operation, head, self.settings.files) for operation in _OPERATIONS)
         if not all(value is not None and value.startswith(begins) for value in chunk.values):
             return None
-        events = TableEvents.of_records(chunk, table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
-        events.event_keys = [parsed] * len(chunk)
-        return events
+        return Split.of_one_table(chunk, table, wants, parsed)
 
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
         """Return a row's table, and the bytes after the operation that name it, as TiCDC writes them."""
