@@ -130,13 +130,8 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
     """Yield the events of a chunk, in parts with value frames of limited size."""
     split, start = Split(others=selected.others), 0
     checked: dict[tuple[object, object], TableName] = {}  # tables by names that were checked
-    behind = 0  # the last record of these
     for position in selected.rest:
         key, value = chunk.keys[position], chunk.values[position]
-        if split.unpacked >= compression.max_together:
-            yield split.with_selected(selected.tables, start, behind)
-            split, start = Split(), behind
-        behind = position + 1
         try:
             events = events_of(key, value)
         except FramingError as error:
