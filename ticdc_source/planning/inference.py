@@ -41,7 +41,7 @@ from ticdc_source.schema.model import (
     check_names,
     merge_schemas,
 )
-from ticdc_source.schema.mysql_ddl import history_of
+from ticdc_source.schema.mysql_ddl.history import history_of
 from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
