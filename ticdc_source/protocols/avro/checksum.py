@@ -46,8 +46,7 @@ def wrong_checksum(
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
     if type_.name == "enum" and any("," in label for label in _labels(type_)):
-        msg = "a label that ends in a backslash looks like a comma in a label"  # docs/wire.md, item 123
-        raise ValueError(msg)
+        raise ValueError("a label that ends in a backslash looks like a comma in a label")  # docs/wire.md, item 123
     if cell is None:
         return None
     match type_.name:
