@@ -16,7 +16,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Cast, UnscaledCast
-from ticdc_source.kernels.numbers import require
+from ticdc_source.kernels.numbers import listed
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
@@ -60,9 +60,7 @@ def decimal_wire(scale: int) -> Wire:
     """DECIMAL with `avro-decimal-handling-mode=precise`: a big-endian integer, with the messages' scale."""
 
     def texts(cells: Cells) -> Cells:
-        if isinstance(cells, pa.BinaryArray):
-            cells = cells.to_pylist()
-        return [None if cell is None else _decimal_text(cell, scale) for cell in require(cells, bytes)]
+        return [None if cell is None else _decimal_text(cell, scale) for cell in listed(cells, bytes)]
 
     def natural(type_: ColumnType, settings: Settings) -> Kernel:
         of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
@@ -91,8 +89,9 @@ def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
     of_text = numbers.FLOAT_NUMBER.text(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
-        doubles = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, float)
-        return of_text([None if cell is None else float(numbers.shortest_single(cell)) for cell in doubles])
+        return of_text(
+            [None if cell is None else float(numbers.shortest_single(cell)) for cell in listed(cells, float)]
+        )
 
     return cast
 

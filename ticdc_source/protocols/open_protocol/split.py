@@ -16,6 +16,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -83,17 +84,14 @@ class _Selected(NamedTuple):
 
 def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
     """Implement `Decoder.split`: cut records into frames, parse key frames, decompress the value frames of rows."""
-    selected = _Selected({}, range(len(chunk)), 0)
-    if in_native and native is not None and compression.codec in ("none", "auto"):
-        selected = _selected(chunk, wants)
+    selected, values = _Selected({}, range(len(chunk)), 0), chunk.values
+    if in_native and native is not None and isinstance(values, Binaries) and compression.codec in ("none", "auto"):
+        selected = _selected(native, chunk, values, wants)
     return Split.of_parts(_parts(chunk, compression, wants, selected))
 
 
-def _selected(chunk: Chunk, wants: Wants) -> _Selected:
+def _selected(native: ModuleType, chunk: Chunk, values: Binaries, wants: Wants) -> _Selected:
     """Split the records whose events are rows of one table, each in a plain frame, on the native path."""
-    values = chunk.values
-    if native is None or not isinstance(values, Binaries):
-        return _Selected({}, range(len(chunk)), 0)
     framed = native.split_frames(chunk.keys, messages_of(values))
     positions, indexes, ends = (
         numbers_of(pa.int32(), numbers) for numbers in (framed.records, framed.indexes, framed.ends)
