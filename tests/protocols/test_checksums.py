@@ -177,11 +177,13 @@ def test_what_nothing_can_tell_is_no_error(changed: tuple[None, bytes]) -> None:
     assert len(Captured.of(DEFINITION, changed).read(verifyChecksum="fail")) == 1
 
 
-def test_an_hour_that_comes_twice_is_no_error() -> None:
-    """Which of two instants a TIMESTAMP is, the wall clock does not tell."""
+@pytest.mark.parametrize("zone", ["America/New_York", "Local"])
+def test_an_hour_that_comes_twice_is_no_error(zone: str) -> None:
+    """Which of two instants a TIMESTAMP is, the wall clock does not tell; `Local` is the option `timeZone`."""
     at = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
     define = simple_definition("BOOTSTRAP", {"id": INT, "at": at}, 9)
     row = json.loads(message(GOOD)[1])
-    row["data"] = {"id": "1", "at": {"location": "America/New_York", "value": "2026-11-01 01:30:00"}}
+    row["data"] = {"id": "1", "at": {"location": zone, "value": "2026-11-01 01:30:00"}}
+    captured = Captured.of(define, (None, dump(row)))
 
-    assert len(Captured.of(define, (None, dump(row))).read(verifyChecksum="fail")) == 1
+    assert len(captured.read(verifyChecksum="fail", timeZone="America/New_York")) == 1

@@ -23,16 +23,20 @@ DECODER = PROTOCOLS["open-protocol"]
 SEED = 20261121
 
 
+def large_marks(key_frame: dict[str, Any]) -> dict[str, Any]:
+    return {name: key_frame[name] for name in ("ccl", "ohk") if name in key_frame}
+
+
 def contents(split: Split) -> Any:
     """Return all that a split holds, and of each key frame what decoding needs."""
     tables = {
         table: [
-            (position, index, payload, key_frame["ts"], {name: key_frame.get(name) for name in ("ccl", "ohk")})
-            for position, index, payload, key_frame in zip(
+            (position, index, payload, *((key, {}) if isinstance(key, int) else (key["ts"], large_marks(key))))
+            for position, index, payload, key in zip(
                 table_events.positions,
                 table_events.indexes,
                 table_events.payloads,
-                table_events.event_keys,
+                table_events.keys_of(range(len(table_events))),
                 strict=True,
             )
         ]

@@ -11,7 +11,7 @@ from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.mysql_ddl import history as ddl_history
-from ticdc_source.schema.mysql_ddl import history_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl.history import history_of, versions_of_tables
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes, renamed_tables
 from ticdc_source.schema.mysql_ddl.statements import Change, Create, Define, Drop, Rename, RenameTable, steps
 from ticdc_source.schema.table_name import TableName

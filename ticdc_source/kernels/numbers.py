@@ -43,6 +43,11 @@ def require(cells: Cells, *types: type) -> Sequence[Any]:
     return cells
 
 
+def listed(cells: Cells, *types: type) -> Sequence[Any]:
+    """Return a list of the cells, which may be in an array, as `Wire.arrays` says; see `require`."""
+    return cells.to_pylist() if isinstance(cells, pa.Array) else require(cells, *types)
+
+
 def _json_name(types: Iterable[type]) -> str:
     names = {
         str: "string",
@@ -250,9 +255,7 @@ def _floats_cast(*, text: bool) -> CastOf:
 
 
 def _bits_of_bytes(cells: Cells) -> Sequence[int | None]:
-    if isinstance(cells, pa.BinaryArray):
-        cells = cells.to_pylist()
-    return [None if cell is None else int.from_bytes(cell, "big") for cell in require(cells, bytes)]
+    return [None if cell is None else int.from_bytes(cell, "big") for cell in listed(cells, bytes)]
 
 
 def bits_cast(*, text: bool) -> CastOf:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from ticdc_source.kernels.numbers import (
     bit_numbers,
     integers_of_numbers,
     integers_of_text,
+    listed,
     require,
     text_cells,
     text_of_numbers,
@@ -64,7 +65,7 @@ def binary_wire(decode: Callable[[str], bytes], cast: Cast | None = None) -> Wir
     """Make the wire form of bytes in text: `decode` raises ValueError, and `cast` is its native equivalent."""
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
-        return lambda cells: pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
+        return lambda cells: pa.array([None if c is None else decode(c) for c in listed(cells, str)], pa.binary())
 
     def text(type_: ColumnType, settings: Settings) -> Kernel:
         read = natural(type_, settings)
@@ -90,13 +91,6 @@ def _members_cast(cast: type[LabelCast | LabelsCast], *, text: bool) -> CastOf:
         return cast(text, [label.encode() for label in type_.labels])
 
     return of
-
-
-def _texts_of(cells: Cells) -> Sequence[str | None]:
-    if isinstance(cells, pa.StringArray):
-        texts: list[str | None] = cells.to_pylist()
-        return texts
-    return require(cells, str)
 
 
 def _enum_label(labels: tuple[str, ...], index: int) -> str:
@@ -201,9 +195,7 @@ def _bytes(_type: ColumnType, _settings: Settings) -> Kernel:
 
 def _text_of_bytes(_type: ColumnType, settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
-        if isinstance(cells, pa.BinaryArray):
-            cells = cells.to_pylist()
-        written = require(cells, bytes)
+        written = listed(cells, bytes)
         return texts([None if cell is None else cell.decode(errors="surrogateescape") for cell in written], settings)
 
     return cast

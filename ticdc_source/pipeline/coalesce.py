@@ -82,7 +82,7 @@ class _Coalesced:
                 table_events.positions,
                 table_events.indexes,
                 table_events.payloads,
-                table_events.event_keys,
+                table_events.keys_of(range(len(table_events))),
                 strict=True,
             ):
                 appended.append(moved[position], *event)

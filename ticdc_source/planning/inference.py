@@ -41,7 +41,7 @@ from ticdc_source.schema.model import (
     check_names,
     merge_schemas,
 )
-from ticdc_source.schema.mysql_ddl import history_of
+from ticdc_source.schema.mysql_ddl.history import history_of
 from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
@@ -490,9 +490,8 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
     """Return the error with the address of the first event that has the same columns."""
     names = [column.name for column in shown.columns]
     for part in sample.rows[shown.table]:
-        for event, payload in enumerate(part.payloads):
-            alone = TableEvents(part.chunk, part.table)
-            alone.append(part.positions[event], part.indexes[event], payload, part.event_keys[event])
+        for event in range(len(part)):
+            alone = part.picked([event])
             if any(
                 [column.name for column in schema.columns] == names for schema in sample.describe(alone, with_ddl=False)
             ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -87,7 +87,7 @@ class LearnedTable:
         self.plan = plan
         self._learned = learned
         self._planned: dict[tuple[tuple[Column, ...], bool], PlannedVersion] = {}
-        self._kept: object = None
+        self._kept: dict[Hashable, object] = {}
 
     def planned(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
         planned = self._planned.get((columns, dropped))
@@ -102,11 +102,11 @@ class LearnedTable:
     def native(self) -> bool:
         return native is not None and self.plan.native_path and not self.plan.documents
 
-    def kept(self, of: type[Kept]) -> Kept:
-        """Return what the native path keeps about the table's messages; `of` makes it at first."""
-        kept = self._kept
+    def kept(self, of: type[Kept], messages: Hashable = None) -> Kept:
+        """Return what the native path keeps about the table's messages, or about these; `of` makes it at first."""
+        kept = self._kept.get(messages)
         if not isinstance(kept, of):
-            kept = self._kept = of()
+            kept = self._kept[messages] = of()
         return kept
 
 

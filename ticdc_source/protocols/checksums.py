@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable
+from datetime import timezone
 from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.types import FLOATS, INTEGERS, TYPES, ColumnType
+from ticdc_source.schema.types import FLOATS, INTEGERS, TIMESTAMP_NTZ, TYPES, ColumnType
 
 _2_64 = 1 << 64
 _OF_FLOATS = frozenset(name for name, row in TYPES.items() if row.arrow == FLOATS)
@@ -60,6 +64,20 @@ def row_checksum(cells: Iterable[tuple[ColumnType, object]]) -> int:
         ValueError, TypeError, ArithmeticError, struct.error, RecursionError: a value is of another kind.
     """
     return crc32(b"".join(_summed(type_, value) for type_, value in cells))
+
+
+def text_in_utc(text: str, zone: str) -> bytes:
+    """Return the text in UTC of a TIMESTAMP, given that in another zone.
+
+    Raises:
+        ValueError: it stands for two instants, as clocks were turned back; or for none.
+    """
+    if zone == "UTC" or text.startswith("0000"):
+        return text.encode()
+    seconds, point, fraction = text.partition(".")
+    local = pa.array([seconds]).cast(TIMESTAMP_NTZ)
+    moment = pc.assume_timezone(local, zone, ambiguous="raise", nonexistent="raise")[0].as_py()
+    return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}{point}{fraction}".encode()
 
 
 def _summed(type_: ColumnType, value: object) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ticdc_source.errors import Address, DecodeError
-from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.kernels.arrays import Binaries, as_indices
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
@@ -51,7 +51,7 @@ class TableEvents:
 
     def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
         if not isinstance(self.event_keys, list):
-            self.event_keys = list(self.event_keys)
+            self.event_keys = self.keys_of(range(len(self)))
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
         if isinstance(self.payloads, Binaries):
@@ -65,9 +65,16 @@ class TableEvents:
         if len(wanted) == len(self):
             return self
         picked = TableEvents(self.chunk, self.table)
-        for event in wanted:
-            picked.append(self.positions[event], self.indexes[event], self.payloads[event], self.event_keys[event])
+        for event, key in zip(wanted, self.keys_of(wanted), strict=True):
+            picked.append(self.positions[event], self.indexes[event], self.payloads[event], key)
         return picked
+
+    def keys_of(self, events: Sequence[int]) -> list[EventKey]:
+        """Return the keys of events with these indexes; `event_keys` may be an array of numbers."""
+        if isinstance(self.event_keys, pa.Array):
+            keys: list[EventKey] = self.event_keys.take(as_indices(events)).to_pylist()
+            return keys
+        return [self.event_keys[event] for event in events]
 
     def payload_array(self) -> pa.BinaryArray:
         if isinstance(self.payloads, Binaries):
@@ -86,7 +93,7 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
     events = [
         event
         for part in parts
-        for event in zip(part.positions, part.indexes, part.payloads, part.event_keys, strict=True)
+        for event in zip(part.positions, part.indexes, part.payloads, part.keys_of(range(len(part))), strict=True)
     ]
     for event in sorted(events, key=lambda event: event[:2]):
         table_events.append(*event)
@@ -148,6 +155,15 @@ class Split:
         split = next(parts)
         split.rest = parts
         return split
+
+    @classmethod
+    def of_one_table(cls, chunk: Chunk, table: TableName, wants: Wants, event_key: EventKey = None) -> Split:
+        """Split a chunk of which every record is a row of this table."""
+        if not wants(table):
+            return cls(others=len(chunk))
+        events = TableEvents.of_records(chunk, table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
+        events.event_keys = [event_key] * len(chunk)
+        return cls(tables={table: events})
 
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
         table_events = self.tables.get(table)

@@ -104,13 +104,7 @@ class MySQLRows(Decoder):
         if key is None or chunk.keys.count(key) < len(chunk):
             return super().split(chunk, wants, learned)
         parsed = parsed_key(key)
-        if not wants(parsed.table):
-            return Split(others=len(chunk))
-        split = Split()
-        events = TableEvents.of_records(chunk, parsed.table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
-        events.event_keys = [parsed] * len(chunk)
-        split.tables[parsed.table] = events
-        return split
+        return Split.of_one_table(chunk, parsed.table, wants, parsed)
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
         key, value = chunk.keys[position], chunk.values[position] or b""

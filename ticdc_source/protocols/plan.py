@@ -171,9 +171,8 @@ def _bytes_of_text(wire: Wire | None, type_: ColumnType, target: pa.DataType, se
 
 def _drift(unknown: list[Column]) -> SchemaError:
     listed = ", ".join(f"{column.name} {column.type or ''}".strip() for column in unknown)
-    msg = (
+    return SchemaError(
         f"the messages have columns that the schema lacks: {listed}. Load the source again, a stream by restarting "
         "its query, to infer the schema anew; if the columns occur only in the middle, raise inferSchema.maxRecords. "
         "Or set onSchemaDrift: rescue keeps them in a column of JSON, ignore leaves them out"
     )
-    return SchemaError(msg)

@@ -172,9 +172,6 @@ class Forms(ABC, Generic[AnyForm]):
             # If no other event fits what the sample taught, the next sample is larger, so that few calls are in vain.
             size = 1 if len(pending) < before else 4 * size
 
-    def forget(self) -> None:
-        self._forms.clear()
-
     def know(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
         """Keep a template that was not learned from a message."""
         self._learn([], template, version, columns)

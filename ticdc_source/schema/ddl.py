@@ -16,7 +16,8 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
-from ticdc_source.schema.mysql_ddl import Create, Step, TableHistory, history_of, steps, versions_of_tables
+from ticdc_source.schema.mysql_ddl.history import TableHistory, history_of, versions_of_tables
+from ticdc_source.schema.mysql_ddl.statements import Create, Step, steps
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import MAY_BE_UNSIGNED, TYPES, ColumnType, merge_types
 

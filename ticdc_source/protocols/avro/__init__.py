@@ -16,7 +16,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Cast, UnscaledCast
-from ticdc_source.kernels.numbers import require
+from ticdc_source.kernels.numbers import listed
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
@@ -60,9 +60,7 @@ def decimal_wire(scale: int) -> Wire:
     """DECIMAL with `avro-decimal-handling-mode=precise`: a big-endian integer, with the messages' scale."""
 
     def texts(cells: Cells) -> Cells:
-        if isinstance(cells, pa.BinaryArray):
-            cells = cells.to_pylist()
-        return [None if cell is None else _decimal_text(cell, scale) for cell in require(cells, bytes)]
+        return [None if cell is None else _decimal_text(cell, scale) for cell in listed(cells, bytes)]
 
     def natural(type_: ColumnType, settings: Settings) -> Kernel:
         of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
@@ -91,8 +89,9 @@ def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
     of_text = numbers.FLOAT_NUMBER.text(type_, settings)
 
     def cast(cells: Cells) -> pa.Array:
-        doubles = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, float)
-        return of_text([None if cell is None else float(numbers.shortest_single(cell)) for cell in doubles])
+        return of_text(
+            [None if cell is None else float(numbers.shortest_single(cell)) for cell in listed(cells, float)]
+        )
 
     return cast
 
@@ -173,14 +172,7 @@ class Avro(Decoder):
             tables = {self._schema(head)[0].table for head in heads}
         except MALFORMED:
             return None
-        if len(tables) != 1:
-            return None
-        table = tables.pop()
-        if not wants(table):
-            return Split(others=len(values))
-        split = Split()
-        split.tables[table] = TableEvents.of_records(chunk, table, range(len(values)), values)
-        return split
+        return Split.of_one_table(chunk, tables.pop(), wants) if len(tables) == 1 else None
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
         key, value = chunk.keys[position], chunk.values[position] or b""
@@ -229,7 +221,7 @@ class Avro(Decoder):
         heads = _heads(keys if whole else list(map(keys.__getitem__, positions)))
         if len(heads) != 1:
             return general(events, None)
-        templates = learned.kept(_TemplatesByKey)[heads.pop()]
+        templates = learned.kept(Templates, heads.pop())
         candidates = None  # all
         if not whole or not isinstance(events.payloads, Binaries):
             with_row = [event for event, payload in enumerate(events.payloads) if not _has_no_row(payload)]
@@ -323,14 +315,6 @@ def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
     """Return the distinct schema headers of keys, b"" for no key. The first key determines their length."""
     width = CONFLUENT_BYTES if (keys[0] or b"\0").startswith(b"\0") else GLUE_BYTES
     return {(key or b"")[:width] for key in keys}
-
-
-class _TemplatesByKey(dict[bytes, Templates]):
-    """The templates of one table's rows, by the bytes that name the schema of the key."""
-
-    def __missing__(self, head: bytes) -> Templates:
-        templates = self[head] = Templates()
-        return templates
 
 
 def _filled(

@@ -8,16 +8,12 @@ order is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timezone
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_source.kernels.wire import Settings, text_bytes
-from ticdc_source.protocols.checksums import mismatch, row_checksum
+from ticdc_source.protocols.checksums import mismatch, row_checksum, text_in_utc
 from ticdc_source.protocols.images import Row
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.schema.types import INTEGERS, ColumnType
 
 _2_64 = 1 << 64
 _TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
@@ -50,8 +46,7 @@ def wrong_checksum(
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
     if type_.name == "enum" and any("," in label for label in _labels(type_)):
-        msg = "a label that ends in a backslash looks like a comma in a label"  # docs/wire.md, item 123
-        raise ValueError(msg)
+        raise ValueError("a label that ends in a backslash looks like a comma in a label")  # docs/wire.md, item 123
     if cell is None:
         return None
     match type_.name:
@@ -63,7 +58,7 @@ def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
             labels = _labels(type_)
             return sum(1 << labels.index(label) for label in str(cell).split(",") if label)
         case "timestamp":
-            return _in_utc(str(cell), settings.time_zone).encode()
+            return text_in_utc(str(cell), settings.time_zone)
         case name if name in INTEGERS or name == "year":
             return int(str(cell)) % _2_64
         case "float" | "double":
@@ -74,13 +69,3 @@ def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
 
 def _labels(type_: ColumnType) -> Sequence[str]:
     return type_.labels or ()
-
-
-def _in_utc(text: str, zone: str) -> str:
-    """Return a TIMESTAMP's text in UTC."""
-    if zone == "UTC" or text.startswith("0000"):
-        return text
-    seconds, point, fraction = text.partition(".")
-    local = pa.array([seconds]).cast(TIMESTAMP_NTZ)
-    moment = pc.assume_timezone(local, zone, ambiguous="raise", nonexistent="raise")[0].as_py()
-    return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}{point}{fraction}"

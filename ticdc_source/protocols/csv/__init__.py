@@ -137,11 +137,9 @@ class CSV(Decoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Read the table of each row, quickly for rows that begin alike, as most of a file do."""
-        events = self._of_one_table(chunk)
-        if events is not None:
-            split = Split(tables={events.table: events})
-            split.keep(wants)
-            return split
+        whole = self._of_one_table(chunk, wants)
+        if whole is not None:
+            return whole
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
         tables_by_head: dict[bytes, TableName] = {}
@@ -172,8 +170,8 @@ class CSV(Decoder):
         split.keep(wants)
         return split
 
-    def _of_one_table(self, chunk: Chunk) -> TableEvents | None:
-        """Return the events of a chunk if all are rows of one table with one key, and begin as TiCDC writes them."""
+    def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
+        """Split a chunk if all are rows of one table with one key, and begin as TiCDC writes them."""
         key, value = (each[0] if len(each) else None for each in (chunk.keys, chunk.values))
         if key is None or value is None or chunk.keys.count(key) < len(chunk):
             return None
@@ -184,9 +182,7 @@ class CSV(Decoder):
         begins = tuple(begin_of(operation, head, self.settings.files) for operation in _OPERATIONS)
         if not all(value is not None and value.startswith(begins) for value in chunk.values):
             return None
-        events = TableEvents.of_records(chunk, table, range(len(chunk)), chunk.values)  # type: ignore[arg-type]
-        events.event_keys = [parsed] * len(chunk)
-        return events
+        return Split.of_one_table(chunk, table, wants, parsed)
 
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
         """Return a row's table, and the bytes after the operation that name it, as TiCDC writes them."""
@@ -221,31 +217,26 @@ class CSV(Decoder):
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
+        """Read the rows with the first key: rows do not say which version of the table they have."""
         keys = events.event_keys
         key = next((key for key in keys if not key.is_cut), None)
-        templates = None if key is None else self._templates(events.table, key, learned)
-        if key is None or templates is None:
+        if key is None:
             return general(events, None)
-        commit_ts = None if templates.settings.include_commit_ts else pa.nulls(len(events), pa.int64())
+        settings = with_header(self.settings.files, key.header)
+        try:
+            columns = _columns(events.table, key, settings, learned)
+        except MALFORMED:
+            return general(events, None)
+        templates = learned.kept(Templates, (key, columns))
+        quoted = [bool(settings.quote) and _is_quoted(column) for column in columns]
+        template = template_of(self._head_of(events.table), quoted, settings)
+        if template is not None:
+            templates.know(template, 0, columns)
+        commit_ts = None if settings.include_commit_ts else pa.nulls(len(events), pa.int64())
         candidates = None
         if keys.count(key) < len(keys):
             candidates = pa.array([event for event, each in enumerate(keys) if each == key], pa.int32())
         return templates.decode(events, learned, self._wire_of, general, commit_ts, candidates)
-
-    def _templates(self, table: TableName, key: Key, learned: LearnedTable) -> _KeyTemplates | None:
-        """Return the templates of rows with this key; None if only the general path can read or report them."""
-        settings = with_header(self.settings.files, key.header)
-        try:
-            columns = _columns(table, key, settings, learned)
-        except MALFORMED:
-            return None
-        kept = learned.kept(_KeyTemplates)
-        if kept.begin(key, columns, settings):
-            quoted = [bool(settings.quote) and _is_quoted(column) for column in columns]
-            template = template_of(self._head_of(table), quoted, settings)
-            if template is not None:
-                kept.know(template, 0, columns)
-        return kept
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
@@ -292,25 +283,6 @@ class CSV(Decoder):
         if type_.name in BINARIES and self.settings.files.binary_encoding == "hex":
             return _HEX_BINARY, type_
         return wire, type_
-
-
-class _KeyTemplates(Templates):
-    """The templates of rows with one key: rows do not say which version of the table they have."""
-
-    __slots__ = ("_of", "settings")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._of: tuple[Key, tuple[Column, ...]] | None = None
-        self.settings = FileSettings()
-
-    def begin(self, key: Key, columns: tuple[Column, ...], settings: FileSettings) -> bool:
-        """Forget the templates of another key, or of another definition of its version; return whether they are new."""
-        if self._of == (key, columns):
-            return False
-        self._of, self.settings = (key, columns), settings
-        self.forget()
-        return True
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:

@@ -1,6 +1,6 @@
 """The open-protocol decoder: rows, flags and types (docs/wire.md, items 58 to 67; pingcap/ticdc pkg/sink/codec/open).
 
-The payload of an event is its value frame, its event key the parsed key frame.
+The payload of an event is its value frame. Its event key is the parsed key frame, or only the commit-ts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
-from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
+from ticdc_source.protocols.open_protocol.split import VERSION, events_of, split_frames
 from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, Template, Templates
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
@@ -203,9 +203,9 @@ class OpenProtocol(Decoder):
         return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        if isinstance(events.event_keys, PlainKeys):
-            return events.event_keys.commit_ts
-        return pa.array([key_frame["ts"] for key_frame in events.event_keys], pa.int64())
+        if isinstance(events.event_keys, pa.Int64Array):
+            return events.event_keys
+        return pa.array([_key_frame(key)["ts"] for key in events.event_keys], pa.int64())
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
         templates = learned.kept(Templates)
@@ -215,7 +215,7 @@ class OpenProtocol(Decoder):
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, learn = learned.plan, parsed.images, parsed.learn
-        indexes, key_frames = events.indexes, list(events.event_keys)
+        indexes, key_frames = events.indexes, list(map(_key_frame, events.keys_of(range(len(events)))))
         parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]
         runs = ColumnRuns(events, parsed, plan)
 
@@ -278,11 +278,16 @@ class OpenProtocol(Decoder):
         return KERNELS.get(type_.name), type_
 
 
+def _key_frame(key: JSONObject | int) -> JSONObject:
+    return {"ts": key} if isinstance(key, int) else key
+
+
 def _whole_events(events: TableEvents) -> pa.Int32Array | None:
     """Return the indexes of events that are complete in their messages; None for all."""
-    if isinstance(events.event_keys, PlainKeys):
+    if isinstance(events.event_keys, pa.Int64Array):
         return None
-    large = {event for event, key_frame in enumerate(events.event_keys) if "ccl" in key_frame or "ohk" in key_frame}
+    key_frames = enumerate(map(_key_frame, events.event_keys))
+    large = {event for event, key_frame in key_frames if "ccl" in key_frame or "ohk" in key_frame}
     return pa.array([event for event in range(len(events)) if event not in large], pa.int32()) if large else None
 
 

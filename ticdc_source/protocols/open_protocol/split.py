@@ -16,7 +16,8 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, overload
+from types import ModuleType
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,32 +74,6 @@ _REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t"
 _length_at = struct.Struct(">Q").unpack_from
 
 
-class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which only the commit-ts is needed."""
-
-    __slots__ = ("commit_ts",)
-
-    def __init__(self, commit_ts: pa.Int64Array) -> None:
-        self.commit_ts = commit_ts
-
-    def __len__(self) -> int:
-        return len(self.commit_ts)
-
-    @overload
-    def __getitem__(self, index: int) -> JSONObject: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[JSONObject]: ...
-
-    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        if isinstance(index, slice):
-            return [{"ts": ts} for ts in self.commit_ts[index].to_pylist()]
-        return {"ts": self.commit_ts[index].as_py()}
-
-    def __iter__(self) -> Iterator[JSONObject]:
-        return iter(self[:])
-
-
 class _Selected(NamedTuple):
     """The split of the native path, and the positions of the other records."""
 
@@ -109,17 +84,14 @@ class _Selected(NamedTuple):
 
 def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
     """Implement `Decoder.split`: cut records into frames, parse key frames, decompress the value frames of rows."""
-    selected = _Selected({}, range(len(chunk)), 0)
-    if in_native and native is not None and compression.codec in ("none", "auto"):
-        selected = _selected(chunk, wants)
+    selected, values = _Selected({}, range(len(chunk)), 0), chunk.values
+    if in_native and native is not None and isinstance(values, Binaries) and compression.codec in ("none", "auto"):
+        selected = _selected(native, chunk, values, wants)
     return Split.of_parts(_parts(chunk, compression, wants, selected))
 
 
-def _selected(chunk: Chunk, wants: Wants) -> _Selected:
+def _selected(native: ModuleType, chunk: Chunk, values: Binaries, wants: Wants) -> _Selected:
     """Split the records whose events are rows of one table, each in a plain frame, on the native path."""
-    values = chunk.values
-    if native is None or not isinstance(values, Binaries):
-        return _Selected({}, range(len(chunk)), 0)
     framed = native.split_frames(chunk.keys, messages_of(values))
     positions, indexes, ends = (
         numbers_of(pa.int32(), numbers) for numbers in (framed.records, framed.indexes, framed.ends)
@@ -147,7 +119,7 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
                 (positions if every else positions.take(own)).to_pylist(),
                 (indexes if every else indexes.take(own)).to_pylist(),
                 Binaries(spans),
-                PlainKeys(commit_ts if every else commit_ts.take(own)),
+                commit_ts if every else commit_ts.take(own),
             )
     return _Selected(tables, sorted(rest), others)
 
@@ -156,13 +128,8 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
     """Yield the events of a chunk, in parts with value frames of limited size."""
     split, start = Split(others=selected.others), 0
     checked: dict[tuple[object, object], TableName] = {}  # tables by names that were checked
-    behind = 0  # the last record of these
     for position in selected.rest:
         key, value = chunk.keys[position], chunk.values[position]
-        if split.unpacked >= compression.max_together:
-            yield split.with_selected(selected.tables, start, behind)
-            split, start = Split(), behind
-        behind = position + 1
         try:
             events = events_of(key, value)
         except FramingError as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.numbers import shortest_single
+from ticdc_source.protocols.compression import SIMPLE_IN_AVRO
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import JSONObject, parse_exact
 from ticdc_source.protocols.registry_framing import fastavro_module, read_body, read_varint, text_bounds
@@ -21,14 +22,12 @@ from ticdc_source.schema.model import Column
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES
 
-# Branch 11 of the union, and twice the type, as zig-zag varints: a watermark, a BOOTSTRAP, a DDL event and a row.
-_BEGINNINGS = tuple(bytes([22, number, number]) for number in (0, 2, 4, 6))
-_ROW = _BEGINNINGS[-1]
+_ROW = SIMPLE_IN_AVRO[-1]
 _2_64 = 1 << 64
 
 
 def is_avro(value: bytes) -> bool:
-    return value.startswith(_BEGINNINGS)
+    return value.startswith(SIMPLE_IN_AVRO)
 
 
 def _record(name: str, /, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels import numbers, strings, temporal
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, text_bytes
-from ticdc_source.protocols.checksums import CORRUPTED, NUMBERED, mismatch, row_checksum
+from ticdc_source.protocols.checksums import CORRUPTED, NUMBERED, mismatch, row_checksum, text_in_utc
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import BINARIES, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
@@ -99,47 +99,42 @@ _REPLACED = "\ufffd"  # TiCDC's JSON has it for bytes that are not UTF-8, and th
 def wrong_checksum(
     message: JSONObject, images: Mapping[str, object], columns: Sequence[Column], settings: Settings
 ) -> str | None:
-    """Return what is wrong with a row's checksums; None if they are right or cannot be verified."""
+    """Return what is wrong with a row's checksums; None if nothing is.
+
+    Raises:
+        ValueError and others: an image cannot be summed, or a value of it stands for several values.
+    """
     checksum = message["checksum"]
     if checksum.get("corrupted"):
         return CORRUPTED
+    doubt: ValueError | None = None
     for name, row in images.items():
         stated = checksum.get(name)
         if not isinstance(row, dict) or not stated:  # 0 if TiDB has computed none, and if all values are NULL
             continue
-        cells = [(column.type, row.get(column.name)) for column in columns if column.type is not None]
-        if any(_is_lossy(cell) for _, cell in cells):
+        cells = ((column.type, row.get(column.name)) for column in columns if column.type is not None)
+        try:
+            computed = row_checksum((type_, _value(cell, type_, settings)) for type_, cell in cells)
+        except ValueError as error:
+            doubt = error
             continue
-        computed = row_checksum((type_, _value(cell, type_, settings)) for type_, cell in cells)
         if computed != stated:
             return mismatch(f"the {name} row", stated, computed)
+    if doubt is not None:
+        raise doubt
     return None
-
-
-def _is_lossy(cell: object) -> bool:
-    """Whether a cell may stand for several values: bytes that were replaced, or an hour that comes twice."""
-    if isinstance(cell, dict):
-        return _comes_twice(cell["value"], cell["location"])
-    return isinstance(cell, str) and _REPLACED in cell
-
-
-def _comes_twice(text: str, zone: str) -> bool:
-    if zone in ("UTC", "Local"):
-        return False
-    try:
-        pc.assume_timezone(pa.array([text]).cast(TIMESTAMP_NTZ), zone, ambiguous="raise")
-    except ValueError:  # or a zero date, which has no instant
-        return not text.startswith("0000")
-    return False
 
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
     if cell is None:
         return None
     if type_.name == "timestamp":
-        return KERNELS["timestamp"].text(type_, settings)([cell])[0].as_py().encode()
+        zone = cell["location"]  # type: ignore[index]  # TypeError is caught
+        return text_in_utc(str(cell["value"]), settings.time_zone if zone == LOCAL else zone)  # type: ignore[index]
     if not isinstance(cell, str):
         raise TypeError(f"a value {cell!r:.40}")
+    if _REPLACED in cell:
+        raise ValueError("bytes that were replaced")
     if type_.name in NUMBERED:
         return int(cell)
     if type_.name == "float":  # TiDB has it in 32 bits

@@ -16,7 +16,6 @@ from ticdc_source.schema.mysql_ddl.statements import (
     Create,
     Define,
     Drop,
-    DropConstraint,
     DropKey,
     DropTable,
     Forget,
@@ -138,10 +137,9 @@ class TableHistory:
                 present = self._present_keys()
                 is_repeated = any(each.name == key.name for each in present)
                 self.keys = present if is_repeated else [*present, *_named([key], present)]
-            case DropKey(_, primary, name):
-                self._drop_key(name, primary=primary)
-            case DropConstraint(_, name):
-                self._drop_key(name if any(key.name == name for key in self.keys) else "", primary=False)
+            case DropKey(_, name, primary, constraint):
+                is_other = constraint and all(key.name != name for key in self.keys)
+                self._drop_key("" if is_other else name, primary=primary)
             case RenameIndex(_, name, to):
                 self.keys = [key._replace(name=to) if key.name == name else key for key in self.keys]
 

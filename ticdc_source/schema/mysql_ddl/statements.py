@@ -65,18 +65,15 @@ class AddKey(NamedTuple):
 
 
 class DropKey(NamedTuple):
-    """A table loses its primary key, or another index with this lower-case name."""
+    """A table loses its primary key, or another index with this lower-case name.
 
-    table: TableName
-    primary: bool
-    name: str
-
-
-class DropConstraint(NamedTuple):
-    """A table loses a constraint: a check or a foreign key, and in MySQL also a unique key of this lower-case name."""
+    A constraint may also be a check or a foreign key; in MySQL, it may be a unique key.
+    """
 
     table: TableName
     name: str
+    primary: bool = False
+    constraint: bool = False
 
 
 class RenameIndex(NamedTuple):
@@ -122,7 +119,7 @@ class Forget(NamedTuple):
 
 
 _ColumnStep = Define | Change | SetDefault | Drop | Rename
-Step = _ColumnStep | Create | Like | AddKey | DropKey | DropConstraint | RenameIndex | RenameTable | DropTable | Forget
+Step = _ColumnStep | Create | Like | AddKey | DropKey | RenameIndex | RenameTable | DropTable | Forget
 
 
 # The first words of table elements that are not columns (unquoted; all but the last two are reserved words).
@@ -342,10 +339,10 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
         elif action.is_word(_KEYS):
             word = action.take().text
             name = "" if word == "PRIMARY" else _index_name(action)
-            if word == "CONSTRAINT":
-                yield DropConstraint(table, name)
-            else:
-                yield DropKey(table, primary="PRIMARY" in (word, name.upper()), name=name)
+            constraint = word == "CONSTRAINT"
+            yield DropKey(
+                table, name, primary=not constraint and "PRIMARY" in (word, name.upper()), constraint=constraint
+            )
     elif action.skip("ALTER"):
         if action.skip("COLUMN") or not action.is_word(_NO_COLUMN):
             yield from _default(action, table, action.column())
@@ -393,7 +390,7 @@ def _drop(reader: Reader) -> Iterator[Step]:
     if reader.skip("INDEX"):
         name = _index_name(reader)
         reader.seek("ON")
-        yield DropKey(reader.table(), primary=name == "primary", name=name)
+        yield DropKey(reader.table(), name, primary=name == "primary")
     elif reader.skip("TABLE"):
         reader.skip("IF", "EXISTS")
         for dropped in reader.parts():
