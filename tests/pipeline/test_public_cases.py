@@ -40,7 +40,7 @@ def decoded(captured: Captured, options: dict[str, str]) -> pa.Table:
     schema = schema_of_sample(sampled and sampled.sample, parsed)
     context = context_of_records(schema, sampled, parsed)
     scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
-    return pa.Table.from_batches(decode_rows([records], schema, parsed, context, scope, frozenset()), schema)
+    return pa.Table.from_batches(decode_rows([records], schema, parsed, context, scope), schema)
 
 
 def reads() -> list[Any]:

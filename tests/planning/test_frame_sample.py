@@ -160,10 +160,8 @@ def test_unknown_parts_of_the_sequence_are_null() -> None:
     parsed = frame_options(options)
     found = sample_of_records(survey([bare], parsed), parsed)
     schema = schema_of_sample(found.sample, parsed)
-    unknown = frozenset({"_topic", "_partition", "_offset", "_sequence.partition", "_sequence.offset"})
-    table = pa.Table.from_batches(
-        decode_rows([bare], schema, parsed, context_of_records(schema, found, parsed), BatchScope(), unknown), schema
-    )
+    context = context_of_records(schema, found, parsed)
+    table = pa.Table.from_batches(decode_rows([bare], schema, parsed, context, BatchScope()), schema)
     expected = decoded(rows, options)
     assert len(table) == len(expected) > 0
     for name in ("_topic", "_partition", "_offset", "_timestamp", "_key"):

@@ -20,7 +20,7 @@ from ticdc_source.schema.change_order import CHANGE_TYPES, PLACED_FIRST_INDEXES,
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_PARTITION, Chunk
 
 Value = TypeVar("Value")
 
@@ -119,6 +119,9 @@ class Rows:
 
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
+    if offsets and offsets[0] < 0:
+        numbers = pa.array(offsets, pa.int64())
+        return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
         return consecutive(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())
@@ -144,10 +147,14 @@ def _sequence(rows: Rows) -> pa.Array:
     if placed.true_count:
         ranks = pc.if_else(placed, _PLACED_RANK, ranks)
         indexes = pc.if_else(placed, pc.add(indexes, _PLACED_FIRST_INDEXES.take(rows.change_types)), indexes)
-    partitions = rows.repeated(rows.chunk.partition, pa.int32())
     return pa.StructArray.from_arrays(
-        [rows.commit_ts, ranks, partitions, rows.offsets(), indexes], fields=list(SEQUENCE)
+        [rows.commit_ts, ranks, _partitions(rows), rows.offsets(), indexes], fields=list(SEQUENCE)
     )
+
+
+def _partitions(rows: Rows) -> pa.Array:
+    partition = rows.chunk.partition
+    return rows.repeated(None if partition == UNKNOWN_PARTITION else partition, pa.int32())
 
 
 def _source(rows: Rows) -> pa.Array:
@@ -214,8 +221,8 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "event_op": lambda rows: _EVENT_OPS.take(rows.change_types),
     "op": _op,
     "source": _source,
-    "topic": lambda rows: rows.repeated(rows.chunk.topic, pa.string()),
-    "partition": lambda rows: rows.repeated(rows.chunk.partition, pa.int32()),
+    "topic": lambda rows: rows.repeated(rows.chunk.topic or None, pa.string()),
+    "partition": _partitions,
     "offset": lambda rows: rows.offsets(),
     "timestamp": _kafka_timestamps,
     "key": lambda rows: _binaries(rows, rows.chunk.keys),
@@ -289,10 +296,10 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     for column, field in layout.required:
         missing = _missing(field, arrays[column])
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
-            chunk = rows.chunk
+            first, last = rows.chunk.address(0), rows.chunk.address(-1)
             raise SchemaError(
-                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {chunk.topic}-{chunk.partition}, "
-                f"offsets {chunk.offsets[0]} to {chunk.offsets[-1]}: make it nullable"
+                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {first.topic}-{first.partition}, "
+                f"offsets {first.offset} to {last.offset}: make it nullable"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
@@ -328,12 +335,12 @@ def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layo
 
 
 def _corrupt_record(item: Corrupt, chunk: Chunk) -> str:
-    address = item.error.address
+    address, place = item.error.address, chunk.address(item.position)
     report: dict[str, str | int | None] = {
         "reason": item.error.reason,
-        "topic": chunk.topic,
-        "partition": chunk.partition,
-        "offset": chunk.offsets[item.position],
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
         "index": item.index,
         "table": address.table,
         "column": address.column,

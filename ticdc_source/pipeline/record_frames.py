@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, each_from_one_frame
-from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.kernels.arrays import Binaries, consecutive
 from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.packed_records import unpacked_if
 from ticdc_source.pipeline.read import read
@@ -24,7 +24,7 @@ from ticdc_source.pipeline.survey import Survey
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, protocol_of, recognized
 from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_OFFSETS, UNKNOWN_PARTITION, Chunk
 
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
 # The columns of a record. A DataFrame may lack all but the value; missing columns are NULL.
@@ -39,12 +39,6 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
-_TOLD_BY = {
-    "topic": ("{}topic", "source.topic"),
-    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
-    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
-}
 _NO_TIME = -1
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
@@ -135,14 +129,9 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
 
 @each_from_one_frame
 def decode_rows(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    options: Options,
-    context: ReadContext,
-    scope: BatchScope,
-    unknown: frozenset[str] = frozenset(),
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Options, context: ReadContext, scope: BatchScope
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
+    """Decode the records of a DataFrame on a worker.
 
     If the context has no protocol, the first record with an event determines it.
     """
@@ -160,7 +149,7 @@ def decode_rows(
             protocol = detect_protocol([chunk])
     cutter.max_records = min(PROTOCOLS[protocol].facts.chunk_records, options.max_rows_per_batch)
     spec = read_spec(schema, options, context, scope, protocol=protocol)
-    yield from spec.packed(without_unknown(batch, unknown) for batch in read(chain(first, chunks), spec))
+    yield from spec.packed(read(chain(first, chunks), spec))
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:
@@ -175,13 +164,6 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
         listed = ", ".join(by_name.values())
         raise SchemaError(f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}")
     return {name: column for name, column in columns.items() if column is not None}
-
-
-def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
-    """Return the metadata columns that a DataFrame with these columns cannot fill, for `without_unknown`."""
-    return frozenset(
-        name.format(prefix) for column, names in _TOLD_BY.items() if column not in columns for name in names
-    )
 
 
 @each_from_one_frame
@@ -207,9 +189,8 @@ def decode_structs(
             asked.append(len(array))
             yield _as_records(array, columns)
 
-    unknown = unknown_of(columns, options.metadata_column_prefix)
     ready: list[pa.RecordBatch] = []
-    for batch in decode_rows(records(), schema, options, context, BatchScope(), unknown):
+    for batch in decode_rows(records(), schema, options, context, BatchScope()):
         ready.append(batch)
         if len(asked) > 1:
             yield _lists(ready, schema, asked.popleft())
@@ -274,28 +255,6 @@ def _lists(batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> 
     return pa.ListArray.from_arrays(pa.array([0, *[len(rows)] * count], pa.int32()), rows)
 
 
-def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:
-    """Set the `unknown` metadata columns, or members such as `_sequence.offset`, to NULL."""
-    if not unknown:
-        return batch
-    arrays = [
-        _nulled(array, field, field.name, unknown) for field, array in zip(batch.schema, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _nulled(array: pa.Array, field: pa.Field, path: str, unknown: frozenset[str]) -> pa.Array:
-    if path in unknown:
-        return pa.nulls(len(array), field.type)
-    if pa.types.is_struct(field.type) and any(name.startswith(f"{path}.") for name in unknown):
-        children = [
-            _nulled(array.field(index), child, f"{path}.{child.name}", unknown)
-            for index, child in enumerate(field.type)
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(field.type), mask=array.is_null())
-    return array
-
-
 @dataclass(slots=True)
 class RowChunks:
     """Cuts rows into chunks: runs of one topic partition with rising offsets.
@@ -316,9 +275,9 @@ class RowChunks:
                 yield from self._cut(self._complete(batch))
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Fill in what is unknown: row numbers for offsets, an empty topic and `UNKNOWN_PARTITION`."""
+        """Fill in what is unknown."""
         count = batch.num_rows
-        numbers = pa.array(range(self.rows, self.rows + count), pa.int64())
+        numbers = consecutive(UNKNOWN_OFFSETS + self.rows, count)
         self.rows += count
         columns = {field.name: batch.column(index).cast(field.type) for index, field in enumerate(RECORD)}
         columns["topic"] = pc.fill_null(columns["topic"], "")

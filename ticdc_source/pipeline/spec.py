@@ -19,7 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.assemble import Rows, row_facts
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.packed_records import RECORD_ROWS, TOLD, are_packed, pack
@@ -31,7 +31,7 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_PARTITION, Chunk
 
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20

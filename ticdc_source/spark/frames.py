@@ -6,7 +6,6 @@ PySpark 3.5 is enough: nothing here uses the Python Data Source API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -28,7 +27,6 @@ from ticdc_source.pipeline.record_frames import (
     decode_structs,
     is_time_in_ms,
     survey,
-    unknown_of,
 )
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
@@ -99,7 +97,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             if "ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in str(error):
                 raise
             return _decoded_unseen(frame, to_arrow(schema), parsed)
-    records, unknown = records_of(frame, parsed)
+    records = records_of(frame)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
     sampled = None
     if frame.isStreaming:
@@ -111,7 +109,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     elif needs_sample(given, parsed):
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
-    return decoded(records, read_schema, sampled, parsed, unknown)
+    return decoded(records, read_schema, sampled, parsed)
 
 
 def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
@@ -138,7 +136,6 @@ def decoded(
     schema: pa.Schema,
     sampled: FrameSample | None,
     options: Options,
-    unknown: frozenset[str],
     merged_by: tuple[str, ...] = (),
 ) -> DataFrame:
     context = context_of_records(schema, sampled, options)
@@ -146,7 +143,7 @@ def decoded(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()
-        return decode_rows(batches, schema, options, context, scope, unknown)
+        return decode_rows(batches, schema, options, context, scope)
 
     return records.mapInArrow(run, to_spark(schema))
 
@@ -180,7 +177,7 @@ def infer_schema(
             "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
         )
     parsed = frame_options(option_texts(options))
-    records, _ = records_of(source, parsed)
+    records = records_of(source)
     sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
     return to_spark(schema_of_sample(sampled and sampled.sample, parsed))
 
@@ -226,10 +223,8 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
 
-def records_of(
-    frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
-) -> tuple[DataFrame, frozenset[str]]:
-    """Return a frame with the columns of `RECORD` and `more`, and the metadata columns that it cannot fill.
+def records_of(frame: DataFrame) -> DataFrame:
+    """Return a frame with the columns of `RECORD`, NULL where it has none.
 
     Packed records keep their columns.
 
@@ -237,7 +232,7 @@ def records_of(
         SchemaError: there is no `value`, or a column has a wrong type.
     """
     if are_packed(frame.columns):
-        return frame.select(*PACKED.names, *(column.alias(name) for name, column in more.items())), frozenset()
+        return frame.select(PACKED.names)
     names, given = column_names(frame.columns), frame.schema
     columns = [
         (
@@ -247,8 +242,7 @@ def records_of(
         ).alias(wanted.name)
         for wanted in RECORD
     ]
-    columns += [column.alias(name) for name, column in more.items()]
-    return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
+    return frame.select(columns)
 
 
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:

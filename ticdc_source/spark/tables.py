@@ -27,16 +27,7 @@ from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.source import DEFINITION
-from ticdc_source.spark.frames import (
-    decode,
-    decoded,
-    packed,
-    packed_schema,
-    records_of,
-    rows_of_packed,
-    surveyed,
-    telling,
-)
+from ticdc_source.spark.frames import decode, decoded, packed, packed_schema, rows_of_packed, surveyed, telling
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
@@ -354,8 +345,8 @@ def _protocol_of(records: DataFrame, options: Options) -> str | None:
     """Return the protocol of records; None if all are bad. A task with only bad records could not detect it."""
     if options.protocol != "auto":
         return options.protocol
-    undecoded, _ = records_of(records, options)
-    found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
+    names = records.select(PACKED.names).mapInArrow(protocols_in, "protocol string").distinct().collect()
+    found = sorted(row[0] for row in names)
     if len(found) > 1:
         raise OptionError(
             f"The topics hold more than one protocol: {', '.join(found)}. Copy each with a sync of its own"
@@ -469,8 +460,7 @@ class _MicroBatch:
 
     def __post_init__(self) -> None:
         """Name the columns once, not for each of maybe hundreds of tables."""
-        names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
-        self.named, self.unknown = records_of(self.records, self.options, names)
+        self.named = self.records.withColumn("_names", sf.transform("_tables", sf.lower))
 
     def options_of(self, name: TableName) -> Options:
         return self.own.get(str(name).lower(), self.options)
@@ -550,7 +540,7 @@ class _MicroBatch:
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
-        frames = (decoded(part.select(PACKED.names), schema, None, its, self.unknown, merged_by) for part, its in parts)
+        frames = (decoded(part.select(PACKED.names), schema, None, its, merged_by) for part, its in parts)
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
