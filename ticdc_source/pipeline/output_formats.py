@@ -220,7 +220,7 @@ def _rows_of_events(
 
 
 def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
-    facts = concatenated(parts)
+    facts = concatenated([part.facts for part in parts])
     order = in_order(facts)
     columns = {
         shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, spec)

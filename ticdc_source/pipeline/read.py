@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.pipeline.assemble import Rows, assemble, portions
+from ticdc_source.pipeline.assemble import Rows, assemble, portions, with_corrupt
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
@@ -83,7 +83,7 @@ def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
         splits = _splits_of(chunk, spec, state, wants)
         rows = record_rows(chunk, (_within(split, spec) for split in splits) if spec.commits else splits, spec, survey)
         state.counters.count_commits(rows.commit_ts)
-        batch = assemble(rows, (), spec.layout)
+        batch = assemble(rows, spec.layout)
         state.counters.rows += batch.num_rows
         for start in range(0, batch.num_rows, spec.max_rows):
             yield batch.slice(start, spec.max_rows)
@@ -98,10 +98,10 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
     for event in split.ddl:
         _report_destruction(chunk, event, spec, state)
     bad_events = [with_likely_protocol(each, chunk, spec.decoder) for each in (*split.corrupt, *failed)]
-    corrupt = _apply_mode(bad_events, spec, state)
-    if len(rows) or corrupt:
-        for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
-            batch = assemble(portion, bad, spec.layout)
+    rows = with_corrupt(rows, _apply_mode(bad_events, spec, state))
+    if len(rows):
+        for portion in portions(rows, spec.layout, spec.max_bytes):
+            batch = assemble(portion, spec.layout)
             state.counters.rows += batch.num_rows
             for start in range(0, batch.num_rows, spec.max_rows):
                 yield batch.slice(start, spec.max_rows)
@@ -164,8 +164,7 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
             "a row has neither a commit-ts nor a time to replace it: leave startingCommitTs and endingCommitTs out",
             address,
         )
-    keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
-    return rows if keep.true_count == len(keep) else rows.filtered(keep)
+    return rows.filtered(pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines))
 
 
 def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: ReadState) -> None:
