@@ -16,7 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.topics import TableFilter, TopicPartition
-from ticdc_source.planning.fetchers import DefinitionSearch, Fetch, record_source
+from ticdc_source.planning.fetchers import Fetch, Search, record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, definitions_in, small_portions, splits_of
@@ -69,7 +69,7 @@ _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
-MakesSearch = Callable[[Decoder], DefinitionSearch]
+MakesSearch = Callable[[Decoder], Search]
 
 
 class Sampler:
@@ -176,7 +176,7 @@ class Sample:
     whole: bool = True
     table_ddl: str | None = None
     most_unpacked: float = _MOST_UNPACKED
-    search: DefinitionSearch | None = None
+    search: Search | None = None
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
@@ -319,10 +319,8 @@ def take_sample(
 
 def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
-    head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
-    if search is not None and decoder.facts.definitions is not None:
-        head.search = search(decoder)
-    return head, tail
+    head = Sample(decoder, tables, table_ddl=options.table_ddl, search=search and search(decoder))
+    return head, Sample(decoder, tables)
 
 
 def _join(head: Sample, tail: Sample) -> None:
