@@ -14,6 +14,7 @@ from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.arrays import Binaries, consecutive
 from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import HEADERS
@@ -54,10 +55,16 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
         OptionError: the protocol cannot be detected.
     """
     seen: Survey | None = None
+    places: set[tuple[str, int]] = set()
     for chunk, decoder in _with_decoder(record_chunks(batches, options), options):
         tables, native = TableFilter(options.tables or ()), options.native_code != "off"
-        seen = seen or Survey(decoder, tables, end, native=native)
-        yield from _records_at(chunk, seen.told_by(chunk))
+        seen = seen or Survey(decoder, tables, native=native)
+        positions = seen.told_by(chunk, CommitRange(end=end))
+        place = (chunk.topic, chunk.partition)
+        if end is None and place not in places:  # to know the topic partitions
+            places.add(place)
+            positions.add(0)
+        yield from _records_at(chunk, positions)
 
 
 def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
