@@ -22,8 +22,8 @@ from ticdc_source.pipeline.packed_records import unpacked_if
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.pipeline.survey import Survey
-from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, protocol_of, recognized
-from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
+from ticdc_source.protocols import PROTOCOLS, decoder_of, possible_decoders, protocol_of, recognized
+from ticdc_source.protocols.decoding import commit_versions_of, small_portions, splits_of
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import UNKNOWN_OFFSETS, UNKNOWN_PARTITION, Chunk
 
@@ -54,12 +54,14 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    seen: Survey | None = None
+    protocol, chunks = _with_protocol(record_chunks(batches, options), options)
+    if protocol is None:
+        return
+    tables, native = TableFilter(options.tables or ()), options.native_code != "off"
+    seen, commits = Survey(decoder_of(protocol, options), tables, native=native), CommitRange(end=end)
     places: set[tuple[str, int]] = set()
-    for chunk, decoder in _with_decoder(record_chunks(batches, options), options):
-        tables, native = TableFilter(options.tables or ()), options.native_code != "off"
-        seen = seen or Survey(decoder, tables, native=native)
-        positions = seen.told_by(chunk, CommitRange(end=end))
+    for chunk in chunks:
+        positions = seen.told_by(chunk, commits)
         place = (chunk.topic, chunk.partition)
         if end is None and place not in places:  # to know the topic partitions
             places.add(place)
@@ -74,16 +76,15 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
 
 
-def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[Chunk, Decoder]]:
-    """Yield the decoder with each chunk, from the first one that tells the protocol."""
-    decoder: Decoder | None = None
-    for chunk in chunks:
-        if decoder is None:
-            protocol = protocol_of([chunk], options)
-            if protocol is None:
-                continue
-            decoder = decoder_of(protocol, options)
-        yield chunk, decoder
+def _with_protocol(
+    chunks: Iterator[Chunk], options: Options, protocol: str | None = None
+) -> tuple[str | None, Iterator[Chunk]]:
+    """Return the protocol, from the first chunk that tells it if it is unknown, and all chunks."""
+    first: list[Chunk] = []
+    while protocol is None and (chunk := next(chunks, None)) is not None:
+        first.append(chunk)
+        protocol = protocol_of([chunk], options)
+    return protocol, chain(first, chunks)
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -122,8 +123,11 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    tables = TableFilter(options.tables or ())
-    for chunk, decoder in _with_decoder(record_chunks(batches, options, headers=True), options):
+    protocol, chunks = _with_protocol(record_chunks(batches, options, headers=True), options)
+    if protocol is None:
+        return
+    decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
+    for chunk in chunks:
         positions: set[int] = set()
         for split in splits_of(decoder, chunk, tables.matches):
             positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
@@ -144,19 +148,11 @@ def decode_rows(
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
-    chunks = cutter.chunks(unpacked_if(batches, RECORD))
-    protocol = context.protocol
-    first: list[Chunk] = []
-    while protocol is None:
-        chunk = next(chunks, None)
-        if chunk is None:  # no record has an event: any decoder finds none
-            protocol = next(iter(PROTOCOLS))
-        else:
-            first.append(chunk)
-            protocol = detect_protocol([chunk])
+    protocol, chunks = _with_protocol(cutter.chunks(unpacked_if(batches, RECORD)), options, context.protocol)
+    protocol = protocol or next(iter(PROTOCOLS))  # no record has an event: any decoder finds none
     cutter.max_records = min(PROTOCOLS[protocol].facts.chunk_records, options.max_rows_per_batch)
     spec = read_spec(schema, options, context, scope, protocol=protocol)
-    yield from spec.packed(read(chain(first, chunks), spec))
+    yield from spec.packed(read(chunks, spec))
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:

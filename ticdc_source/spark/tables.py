@@ -27,7 +27,16 @@ from ticdc_source.protocols import PROTOCOLS, originals_of_sanitized
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.source import DEFINITION
-from ticdc_source.spark.frames import decode, decoded, packed, packed_schema, rows_of_packed, surveyed, telling
+from ticdc_source.spark.frames import (
+    decode,
+    decoded,
+    packed,
+    packed_schema,
+    rows_of_packed,
+    surveyed,
+    telling,
+    to_records,
+)
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
@@ -172,7 +181,7 @@ def tables(
     own = _own_options(options, table_options or {})
     spark, number = frame.sparkSession, batch_id or 0
     with _released_on_error() as result:
-        before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
+        before = Leftover(Progress(), to_records([]), None) if state is None else state.before(spark, number)
         held = None if before.held is None else _as_packed(before.held, options)
         records = _planned_as_one(result.persist(_with_held(_as_packed(frame, options), held)))
         if on_table_error == "report":
@@ -412,10 +421,6 @@ def _planned_as_one(records: DataFrame) -> DataFrame:
     if jframe is None or jframe.queryExecution().toRdd().getNumPartitions() != 1:
         return records
     return records.coalesce(1)
-
-
-def _no_records() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=RECORD)
 
 
 def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
