@@ -14,6 +14,7 @@ from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.packed_records import PACKED
 from ticdc_source.pipeline.record_frames import RECORD, decode_rows, decode_structs, survey
 from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
 from ticdc_source.protocols.decoding import Decoder
@@ -149,7 +150,7 @@ def test_rows_in_any_order_are_decoded() -> None:
 
 
 def test_unknown_parts_of_the_sequence_are_null() -> None:
-    """A DataFrame with values alone gives the same rows, with NULL where topic, partition and offset would be."""
+    """A DataFrame with values alone, even packed, gives the same rows, without topic, partition and offset."""
     captured = load("canal-json.tidb-extension.ops")
     rows = rows_of(captured)
     options = {"tables": quoted(*tables_with_rows(captured)[0]), "includeMetadata": "all"}
@@ -162,6 +163,9 @@ def test_unknown_parts_of_the_sequence_are_null() -> None:
     schema = schema_of_sample(found.sample, parsed)
     context = context_of_records(schema, found, parsed)
     table = pa.Table.from_batches(decode_rows([bare], schema, parsed, context, BatchScope()), schema)
+    records = frame_options({"outputFormat": "record"})
+    packed = list(decode_rows([bare], PACKED, records, context_of_records(PACKED, None, records), BatchScope()))
+    assert pa.Table.from_batches(decode_rows(packed, schema, parsed, context, BatchScope()), schema).equals(table)
     expected = decoded(rows, options)
     assert len(table) == len(expected) > 0
     for name in ("_topic", "_partition", "_offset", "_timestamp", "_key"):
