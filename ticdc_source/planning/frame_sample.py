@@ -21,7 +21,7 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.pipeline.metadata import metadata_fields
 from ticdc_source.pipeline.record_frames import RECORD, record_chunks
 from ticdc_source.planning.inference import Sample, infer_table, tell_order
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema, context_of_table
@@ -279,5 +279,5 @@ def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sam
 
 def metadata_schema(options: Options) -> pa.Schema:
     """Return the metadata columns alone: the schema of a table with only DDL."""
-    columns = metadata_columns(options.include_metadata, headers=options.include_headers)
-    return pa.schema([(options.metadata_column_prefix + column.name, column.arrow) for column in columns])
+    core, extra = metadata_fields(options)
+    return pa.schema([*core, *extra])
