@@ -160,6 +160,7 @@ class Sample:
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
+        ddl_places: the identities of the DDL events in each topic partition.
         most_unpacked: the most bytes of decompressed messages to keep.
         search: looks in the topic for table versions that rows name and the sample does not define.
     """
@@ -175,6 +176,7 @@ class Sample:
     scanned: int = 0
     whole: bool = True
     table_ddl: str | None = None
+    ddl_places: dict[TopicPartition, set[str]] = field(default_factory=dict)
     most_unpacked: float = _MOST_UNPACKED
     search: Search | None = None
     _unpacked: int = 0
@@ -183,7 +185,9 @@ class Sample:
         """Add the events of a chunk; return the number of row events of wanted tables."""
         self.scanned += len(chunk)
         rows_added = 0
+        identities = self.ddl_places.setdefault(TopicPartition(chunk.topic, chunk.partition), set())
         for split in splits_of(self.decoder, chunk):
+            identities.update(event.identity for event in split.ddl)
             if split.corrupt and self.corrupt is None:
                 self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
             self.add_ddl(split)
@@ -327,6 +331,8 @@ def _join(head: Sample, tail: Sample) -> None:
     for table, parts in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(parts))
     head.ddl += tail.ddl
+    for place, identities in tail.ddl_places.items():
+        head.ddl_places.setdefault(place, set()).update(identities)
     head.definitions |= tail.definitions
     head.wanted |= tail.wanted
     head.others |= tail.others

@@ -30,13 +30,14 @@ from ticdc_source.pipeline.record_frames import (
 )
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
-    FrameSample,
     context_of_records,
+    ddl_copies_in,
     frame_options,
     needs_sample,
     sample_of_records,
     schema_of_sample,
 )
+from ticdc_source.planning.inference import Sample
 from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
@@ -99,7 +100,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             return _decoded_unseen(frame, to_arrow(schema), parsed)
     records = records_of(frame)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
-    sampled = None
+    sample = None
     if frame.isStreaming:
         if given is None and parsed.is_typed:
             raise SchemaError(
@@ -107,9 +108,9 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
                 "Infer it from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
             )
     elif needs_sample(given, parsed):
-        sampled = sample_of_records([surveyed(records, parsed)], parsed)
-    read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
-    return decoded(records, read_schema, sampled, parsed)
+        sample = sample_of_records([surveyed(records, parsed)], parsed)
+    read_schema = schema_of_sample(sample, parsed) if given is None else given
+    return decoded(records, read_schema, sample, parsed)
 
 
 def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
@@ -132,14 +133,10 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
 
 
 def decoded(
-    records: DataFrame,
-    schema: pa.Schema,
-    sampled: FrameSample | None,
-    options: Options,
-    merged_by: tuple[str, ...] = (),
+    records: DataFrame, schema: pa.Schema, sample: Sample | None, options: Options, merged_by: tuple[str, ...] = ()
 ) -> DataFrame:
-    context = context_of_records(schema, sampled, options)
-    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies, merged_by=merged_by)
+    context = context_of_records(schema, sample, options)
+    scope = BatchScope(ddl_copies=ddl_copies_in(sample), merged_by=merged_by)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()
@@ -178,8 +175,8 @@ def infer_schema(
         )
     parsed = frame_options(option_texts(options))
     records = records_of(source)
-    sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
-    return to_spark(schema_of_sample(sampled and sampled.sample, parsed))
+    sample = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
+    return to_spark(schema_of_sample(sample, parsed))
 
 
 def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa.RecordBatch:
