@@ -64,7 +64,7 @@ class Survey:
 
     def _new_among(self, table: TableName, events: TableEvents) -> Iterator[int]:
         """Yield, in order, the positions of events that say something new."""
-        schemas = self._described(events) if len(events) else []
+        schemas = self._decoder.describe(events, learned=self._learned) if len(events) else []
         if not any([self._is_new(table, schema, keep=len(events) == 1) for schema in schemas]):  # noqa: C419
             return
         if len(events) == 1:
@@ -75,9 +75,6 @@ class Survey:
             yield from self._new_among(table, events.picked(part))
         for schema in schemas:  # together they may say more than each alone
             self._is_new(table, schema, keep=True)
-
-    def _described(self, events: TableEvents) -> list[TableSchema]:
-        return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
         """Whether a schema says something new; `keep` adds it to what is known."""
