@@ -16,6 +16,7 @@ from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.planning.frame_sample import (
     context_of_records,
+    ddl_copies_in,
     frame_options,
     needs_sample,
     sample_of_records,
@@ -37,10 +38,10 @@ def decoded(captured: Captured, options: dict[str, str]) -> pa.Table:
     """Infer and read the rows of a DataFrame, as `decode` does."""
     parsed, records = frame_options(options), rows_of(captured)
     sampled = sample_of_records(survey([records], parsed), parsed) if needs_sample(None, parsed) else None
-    schema = schema_of_sample(sampled and sampled.sample, parsed)
+    schema = schema_of_sample(sampled, parsed)
     context = context_of_records(schema, sampled, parsed)
-    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
-    return pa.Table.from_batches(decode_rows([records], schema, parsed, context, scope, frozenset()), schema)
+    scope = BatchScope(ddl_copies=ddl_copies_in(sampled))
+    return pa.Table.from_batches(decode_rows([records], schema, parsed, context, scope), schema)
 
 
 def reads() -> list[Any]:

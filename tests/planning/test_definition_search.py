@@ -11,7 +11,7 @@ from tests.support.messages import TSO, Message, simple, simple_definition
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.fetchers import DefinitionSearch
+from ticdc_source.planning.fetchers import Search
 from ticdc_source.planning.load import schema_of_ranges
 from ticdc_source.planning.partitions import _Found
 from ticdc_source.protocols import PROTOCOLS
@@ -31,7 +31,7 @@ class Topic:
         self.fetched: list[OffsetRange] = []
         self.pauses: list[float] = []
         clock = count()
-        self.search = DefinitionSearch(
+        self.search = Search(
             PROTOCOLS["simple"], self._fetch, self._bounds, limit=limit, timeout_s=1000, wait_s=wait_s,
             clock=lambda: float(next(clock)), sleep=self._sleep,
         )  # fmt: skip

@@ -14,8 +14,15 @@ from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.packed_records import PACKED
 from ticdc_source.pipeline.record_frames import RECORD, decode_rows, decode_structs, survey
-from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
+from ticdc_source.planning.frame_sample import (
+    context_of_records,
+    ddl_copies_in,
+    frame_options,
+    sample_of_records,
+    schema_of_sample,
+)
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.schema.model import TableSchema, merge_schemas
@@ -42,9 +49,9 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
     kept = [batch for piece in pieces for batch in survey(batches_of(piece), options)]
     found = sample_of_records(kept, options)
-    schema = schema_of_sample(found.sample, options)
+    schema = schema_of_sample(found, options)
     context = context_of_records(schema, found, options)
-    scope = BatchScope(ddl_copies=found.ddl_copies)
+    scope = BatchScope(ddl_copies=ddl_copies_in(found))
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
     return pa.Table.from_batches(read, schema)
 
@@ -57,7 +64,7 @@ def test_lists_have_all_rows_however_a_frame_is_cut(cuts: tuple[int, ...]) -> No
     given = {"tables": quoted(database, table), "protocol": "canal-json", **options_of(captured)}
     rows, options = rows_of(captured), frame_options(given)
     found = sample_of_records(survey(batches_of(rows), options), options)
-    schema = schema_of_sample(found.sample, options)
+    schema = schema_of_sample(found, options)
     context = context_of_records(schema, found, options)
     bounds = (0, *cuts, rows.num_rows)
     arrays = [rows.slice(begin, end - begin).to_struct_array() for begin, end in pairwise(bounds)]
@@ -149,7 +156,7 @@ def test_rows_in_any_order_are_decoded() -> None:
 
 
 def test_unknown_parts_of_the_sequence_are_null() -> None:
-    """A DataFrame with values alone gives the same rows, with NULL where topic, partition and offset would be."""
+    """A DataFrame with values alone, even packed, gives the same rows, without topic, partition and offset."""
     captured = load("canal-json.tidb-extension.ops")
     rows = rows_of(captured)
     options = {"tables": quoted(*tables_with_rows(captured)[0]), "includeMetadata": "all"}
@@ -159,11 +166,12 @@ def test_unknown_parts_of_the_sequence_are_null() -> None:
     )  # fmt: skip
     parsed = frame_options(options)
     found = sample_of_records(survey([bare], parsed), parsed)
-    schema = schema_of_sample(found.sample, parsed)
-    unknown = frozenset({"_topic", "_partition", "_offset", "_sequence.partition", "_sequence.offset"})
-    table = pa.Table.from_batches(
-        decode_rows([bare], schema, parsed, context_of_records(schema, found, parsed), BatchScope(), unknown), schema
-    )
+    schema = schema_of_sample(found, parsed)
+    context = context_of_records(schema, found, parsed)
+    table = pa.Table.from_batches(decode_rows([bare], schema, parsed, context, BatchScope()), schema)
+    records = frame_options({"outputFormat": "record"})
+    packed = list(decode_rows([bare], PACKED, records, context_of_records(PACKED, None, records), BatchScope()))
+    assert pa.Table.from_batches(decode_rows(packed, schema, parsed, context, BatchScope()), schema).equals(table)
     expected = decoded(rows, options)
     assert len(table) == len(expected) > 0
     for name in ("_topic", "_partition", "_offset", "_timestamp", "_key"):
@@ -225,7 +233,7 @@ def test_native_code_finds_what_is_new(seed: int) -> None:
         options = frame_options({"nativeCode": native_code, "protocol": "canal-json"})
         kept = list(survey(batches_of(rows, 50), options))
         counts.append(sum(batch.num_rows for batch in kept))
-        found = sample_of_records(kept, options).sample
+        found = sample_of_records(kept, options)
         assert found is not None
         merged = merge_schemas([schema for part in found.rows.values() for schema in described(found.decoder, part)])
         schemas.append(merged)
@@ -255,7 +263,7 @@ def described(decoder: Decoder, parts: Iterable[TableEvents]) -> list[TableSchem
 
 def test_a_frame_without_records_has_no_schema() -> None:
     with pytest.raises(SchemaError, match="Pass it as `schema`"):
-        schema_of_sample(sample_of_records([], frame_options({})).sample, frame_options({}))
+        schema_of_sample(sample_of_records([], frame_options({})), frame_options({}))
 
 
 @pytest.mark.parametrize("given", [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -43,10 +43,6 @@ class Exported:
     meaning: str
 
 
-def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
-    return {"name": name, "kind": kind, "meaning": meaning}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
     """The progress of a streaming query, for one table.
@@ -54,7 +50,7 @@ class StreamProgress:
     Numbers of rows, errors and DDL are totals since the listener first saw the query. None means unknown. Without
     metric files, only `rows`, `offset_lag` and, once everything is read, `commit_lag` are known.
 
-    To add a Prometheus metric, add its field: a counter is a member of the metrics lines with the same name.
+    A counter is a member of the metrics lines with the same name.
 
     Attributes:
         query: the name of the query, or its id if it has none.
@@ -83,46 +79,18 @@ class StreamProgress:
     batch: int | None
     at: float
     state: State
-    rows: int = field(
-        metadata=_exported("ticdc_rows_total", "counter", "rows read; by a sync without `metricsPath`, packed rows")
-    )
-    offset_lag: int | None = field(
-        metadata=_exported("ticdc_offset_lag_records", "gauge", "backlog: unread records in Kafka")
-    )
-    commit_lag: float | None = field(
-        metadata=_exported(
-            "ticdc_commit_lag_seconds",
-            "gauge",
-            "age of the newest event read; without a backlog, the last micro-batch's duration, or 0 when idle",
-        )
-    )
-    watermark_lag: float | None = field(
-        metadata=_exported(
-            "ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts, up to which every change was read"
-        )
-    )
+    rows: int
+    offset_lag: int | None
+    commit_lag: float | None
+    watermark_lag: float | None
     commit_ts: int | None
     resolved_ts: int | None
-    decode_errors: int | None = field(
-        metadata=_exported("ticdc_decode_errors_total", "counter", "records or events that could not be read")
-    )
-    dropped: int | None = field(metadata=_exported("ticdc_dropped_total", "counter", "dropped bad records or events"))
-    destructive_ddl: int | None = field(
-        metadata=_exported(
-            "ticdc_destructive_ddl_total", "counter", "DDL events that removed rows without delete events"
-        )
-    )
-    snapshot_ranges: int | None = field(
-        default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the initial load already read")
-    )
-    snapshot_ranges_expected: int | None = field(
-        default=None,
-        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "estimated ranges of the initial load"),
-    )
-    snapshot_left: float | None = field(
-        default=None,
-        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "estimated remaining time of the initial load"),
-    )
+    decode_errors: int | None
+    dropped: int | None
+    destructive_ddl: int | None
+    snapshot_ranges: int | None = None
+    snapshot_ranges_expected: int | None = None
+    snapshot_left: float | None = None
 
     @property
     def is_up(self) -> bool | None:
@@ -146,7 +114,33 @@ class StreamProgress:
 
 # Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
 EXPORTED = (
-    *(Exported(member=each.name, **each.metadata) for each in fields(StreamProgress) if each.metadata),
+    Exported("ticdc_rows_total", "counter", "rows", "rows read; by a sync without `metricsPath`, packed rows"),
+    Exported("ticdc_offset_lag_records", "gauge", "offset_lag", "backlog: unread records in Kafka"),
+    Exported(
+        "ticdc_commit_lag_seconds",
+        "gauge",
+        "commit_lag",
+        "age of the newest event read; without a backlog, the last micro-batch's duration, or 0 when idle",
+    ),
+    Exported(
+        "ticdc_watermark_lag_seconds",
+        "gauge",
+        "watermark_lag",
+        "age of the resolved ts, up to which every change was read",
+    ),
+    Exported("ticdc_decode_errors_total", "counter", "decode_errors", "records or events that could not be read"),
+    Exported("ticdc_dropped_total", "counter", "dropped", "dropped bad records or events"),
+    Exported(
+        "ticdc_destructive_ddl_total",
+        "counter",
+        "destructive_ddl",
+        "DDL events that removed rows without delete events",
+    ),
+    Exported("ticdc_snapshot_ranges", "gauge", "snapshot_ranges", "ranges of the initial load already read"),
+    Exported(
+        "ticdc_snapshot_ranges_expected", "gauge", "snapshot_ranges_expected", "estimated ranges of the initial load"
+    ),
+    Exported("ticdc_snapshot_left_seconds", "gauge", "snapshot_left", "estimated remaining time of the initial load"),
     Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after a failure"),
 )
 _COUNTED = tuple(each.member for each in EXPORTED if each.kind == "counter" and each.member != "rows")

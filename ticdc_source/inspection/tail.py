@@ -16,7 +16,7 @@ from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import driver_fetcher, let_search
+from ticdc_source.planning.fetchers import driver_fetcher, search_of
 from ticdc_source.planning.load import batch_options, load_schema
 from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.protocols.base import Learned
@@ -122,12 +122,12 @@ class Tail(AbstractContextManager["Tail"]):
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more
-        search = let_search(self._state.learned, spec.decoder, self._options, driver=True)
+        learned, search = self._state.learned, search_of(spec.decoder, self._options)
+        learned.search, learned.previous = search, search.last_commit_ts
         waiting: list[deque[Event]] = []
         for offset_range in ranges:
-            if search is not None:
-                search.around = offset_range
-            chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder, self._state.learned.definitions)
+            search.around = offset_range
+            chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder, learned.definitions)
             waiting.append(deque(event for batch in read(chunks, spec, self._state) for event in batch.to_pylist()))
         while waiting := [events for events in waiting if events]:
             event = min(waiting, key=lambda events: _commit_ts(events[0])).popleft()

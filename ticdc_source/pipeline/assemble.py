@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
+from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, row_indices, taken
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SOURCE, Layout
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.protocols.events import Corrupt
@@ -20,7 +20,7 @@ from ticdc_source.schema.change_order import CHANGE_TYPES, PLACED_FIRST_INDEXES,
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_PARTITION, Chunk
 
 Value = TypeVar("Value")
 
@@ -32,8 +32,10 @@ _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None, None]
 _ENVELOPE_OPS = pa.array(["c", "u", "u", "d"], pa.string())
 _READ = pa.scalar("r", pa.string())  # the op of a row of a snapshot
 _ORIGIN_OP = ORIGIN.get_field_index("op")
-# What `outputFormat=envelope` adds to the columns of `Rows`, for the assembly: the origin of each event (`ORIGIN`).
-ORIGIN_COLUMN = "origin of the event"
+# What is added to the columns of `Rows`, for the assembly: with `outputFormat=envelope` the origin of each event
+# (`ORIGIN`), and if there are bad records, what `_corrupt_record` says. No MySQL name ends in a space.
+ORIGIN_COLUMN = "origin of the event "
+_CORRUPT = "corrupt record "
 
 
 # What is known of each row beside its columns: the position of its record in the chunk; the index of its event in the
@@ -67,7 +69,6 @@ class Rows:
 
     Attributes:
         chunk: the records the rows come from.
-        table: None for bad records alone.
         facts: what is known of each row beside its columns (`ROW_FACTS`).
         columns: the columns of the table, or of `outputFormat`, by name in the read schema.
     """
@@ -98,6 +99,8 @@ class Rows:
         return self.facts.column(3)
 
     def filtered(self, keep: pa.Array) -> Rows:
+        if keep.true_count == len(keep):
+            return self
         columns = {name: array.filter(keep) for name, array in self.columns.items()}
         return replace(self, facts=self.facts.filter(keep), columns=columns)
 
@@ -119,13 +122,17 @@ class Rows:
 
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
+    if offsets and offsets[0] < 0:
+        numbers = pa.array(offsets, pa.int64())
+        return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
         return consecutive(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())
 
 
-def concatenated(parts: Sequence[Rows]) -> pa.RecordBatch:
-    columns = [pa.concat_arrays([part.facts.column(name) for part in parts]) for name in ROW_FACTS.names]
+def concatenated(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the facts of all rows."""
+    columns = [pa.concat_arrays([part.column(name) for part in parts]) for name in ROW_FACTS.names]
     return pa.RecordBatch.from_arrays(columns, schema=ROW_FACTS)
 
 
@@ -144,10 +151,14 @@ def _sequence(rows: Rows) -> pa.Array:
     if placed.true_count:
         ranks = pc.if_else(placed, _PLACED_RANK, ranks)
         indexes = pc.if_else(placed, pc.add(indexes, _PLACED_FIRST_INDEXES.take(rows.change_types)), indexes)
-    partitions = rows.repeated(rows.chunk.partition, pa.int32())
     return pa.StructArray.from_arrays(
-        [rows.commit_ts, ranks, partitions, rows.offsets(), indexes], fields=list(SEQUENCE)
+        [rows.commit_ts, ranks, _partitions(rows), rows.offsets(), indexes], fields=list(SEQUENCE)
     )
+
+
+def _partitions(rows: Rows) -> pa.Array:
+    partition = rows.chunk.partition
+    return rows.repeated(None if partition == UNKNOWN_PARTITION else partition, pa.int32())
 
 
 def _source(rows: Rows) -> pa.Array:
@@ -214,8 +225,8 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "event_op": lambda rows: _EVENT_OPS.take(rows.change_types),
     "op": _op,
     "source": _source,
-    "topic": lambda rows: rows.repeated(rows.chunk.topic, pa.string()),
-    "partition": lambda rows: rows.repeated(rows.chunk.partition, pa.int32()),
+    "topic": lambda rows: rows.repeated(rows.chunk.topic or None, pa.string()),
+    "partition": _partitions,
     "offset": lambda rows: rows.offsets(),
     "timestamp": _kafka_timestamps,
     "key": lambda rows: _binaries(rows, rows.chunk.keys),
@@ -227,36 +238,46 @@ _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "build_ts": lambda rows: rows.facts.column("build_ts"),
     "cluster_id": lambda rows: rows.facts.column("cluster_id"),
     "headers": _headers,
-    "corrupt": lambda rows: pa.nulls(len(rows), CORRUPT_RECORD),
+    "corrupt": lambda rows: rows.columns.get(_CORRUPT, pa.nulls(len(rows), CORRUPT_RECORD)),
 }
 
 # The columns that are filled for a record that cannot be read; all others are NULL in its row.
-_FACTS_OF_CORRUPT = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol"})
+_FILLED_FOR_CORRUPT = frozenset(
+    {"topic", "partition", "offset", "timestamp", "key", "value", "headers", "protocol", "corrupt"}
+)
 
 
-def portions(
-    rows: Rows, corrupt: Sequence[Corrupt], layout: Layout, max_bytes: int
-) -> Iterator[tuple[Rows, Sequence[Corrupt]]]:
-    """Cut rows and bad records so that a portion's keys, values and headers stay within `max_bytes`.
+def with_corrupt(rows: Rows, corrupt: Sequence[Corrupt]) -> Rows:
+    """Add bad records as rows of their own, in order. They have no change type."""
+    if not corrupt:
+        return rows
+    bad = row_facts(
+        len(corrupt),
+        position=pa.array([item.position for item in corrupt], pa.int32()),
+        index=pa.array([item.index for item in corrupt], pa.int32()),
+    )
+    facts = concatenated([rows.facts, bad])
+    order = in_order(facts)
+    good = pc.if_else(pc.less(order, len(rows)), order, pa.scalar(None, order.type))
+    columns = {name: array.take(good) for name, array in rows.columns.items()}
+    reports = [*[None] * len(rows), *(_corrupt_record(item, rows.chunk) for item in corrupt)]
+    columns[_CORRUPT] = pa.array(reports, CORRUPT_RECORD).take(order)
+    return replace(rows, facts=facts.take(order), columns=columns)
+
+
+def portions(rows: Rows, layout: Layout, max_bytes: int) -> Iterator[Rows]:
+    """Cut rows so that a portion's keys, values and headers stay within `max_bytes`.
 
     A record may have thousands of events, each with a row that holds the whole record. A single row may exceed the
     limit.
     """
-    if not layout.repeated or not ((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt)):
-        yield rows, corrupt  # one event per record: rows hold a record twice at most
+    if not layout.repeated or not (pc.max(rows.indexes).as_py() or 0):
+        yield rows  # one event per record: rows hold a record twice at most
         return
-    facts = concatenated([rows, _rows_of_corrupt(corrupt, rows)])
-    sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(facts.column("position"))
-    if (pc.sum(sizes).as_py() or 0) <= max_bytes:
-        yield rows, corrupt
-        return
-    order = in_order(facts)
-    numbers = pc.divide(pc.cumulative_sum(sizes.take(order)), pa.scalar(max_bytes, pa.int64()))
+    sizes = pa.array(_record_sizes(rows.chunk, layout), pa.int64()).take(rows.positions)
+    numbers = pc.divide(pc.cumulative_sum(sizes), pa.scalar(max_bytes, pa.int64()))
     for number in numbers.unique():
-        part = order.filter(pc.equal(numbers, number))
-        good, bad = (part.filter(mask) for mask in (pc.less(part, len(rows)), pc.greater_equal(part, len(rows))))
-        columns = {name: array.take(good) for name, array in rows.columns.items()}
-        yield replace(rows.at(good), columns=columns), [corrupt[index.as_py() - len(rows)] for index in bad]
+        yield rows.filtered(pc.equal(numbers, number))
 
 
 def _record_sizes(chunk: Chunk, layout: Layout) -> list[int]:
@@ -270,8 +291,8 @@ def _record_sizes(chunk: Chunk, layout: Layout) -> list[int]:
     return sizes
 
 
-def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.RecordBatch:
-    """Return a record batch of the read schema; bad records become rows of their own, in order.
+def assemble(rows: Rows, layout: Layout) -> pa.RecordBatch:
+    """Return a record batch of the read schema.
 
     Raises:
         SchemaError: a NOT NULL column is NULL.
@@ -279,31 +300,21 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
     arrays = [rows.columns[name] if fill is None else _FILL[fill](rows) for name, fill in layout.fields]
     if layout.source is not None:
         arrays[layout.source] = _chosen(arrays[layout.source], layout.schema.field(layout.source).type)
-    if corrupt:
-        bad = _rows_of_corrupt(corrupt, rows)
-        order = in_order(concatenated([rows, bad]))
+    if _CORRUPT in rows.columns:
+        good = pc.if_else(rows.change_types.is_valid(), row_indices(len(rows)), pa.scalar(None, pa.int32()))
         arrays = [
-            pa.concat_arrays([array, _corrupt_column(field, bad, corrupt, layout)]).take(order)
-            for field, array in zip(layout.schema, arrays, strict=True)
+            array if fill in _FILLED_FOR_CORRUPT else array.take(good)
+            for (_, fill), array in zip(layout.fields, arrays, strict=True)
         ]
     for column, field in layout.required:
         missing = _missing(field, arrays[column])
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
-            chunk = rows.chunk
+            first, last = rows.chunk.address(0), rows.chunk.address(-1)
             raise SchemaError(
-                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {chunk.topic}-{chunk.partition}, "
-                f"offsets {chunk.offsets[0]} to {chunk.offsets[-1]}: make it nullable"
+                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {first.topic}-{first.partition}, "
+                f"offsets {first.offset} to {last.offset}: make it nullable"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
-
-
-def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
-    facts = row_facts(
-        len(corrupt),
-        position=pa.array([item.position for item in corrupt], pa.int32()),
-        index=pa.array([item.index for item in corrupt], pa.int32()),
-    )
-    return replace(rows, table=None, facts=facts, columns={})
 
 
 def _missing(field: pa.Field, array: pa.Array) -> str | None:
@@ -318,22 +329,13 @@ def _missing(field: pa.Field, array: pa.Array) -> str | None:
     return None
 
 
-def _corrupt_column(field: pa.Field, bad: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Array:
-    name = layout.metadata.get(field.name)
-    if name in _FACTS_OF_CORRUPT:
-        return _FILL[name](bad)
-    if field.name == layout.corrupt:
-        return pa.array([_corrupt_record(item, bad.chunk) for item in corrupt], CORRUPT_RECORD)
-    return pa.nulls(len(corrupt), field.type)
-
-
 def _corrupt_record(item: Corrupt, chunk: Chunk) -> str:
-    address = item.error.address
+    address, place = item.error.address, chunk.address(item.position)
     report: dict[str, str | int | None] = {
         "reason": item.error.reason,
-        "topic": chunk.topic,
-        "partition": chunk.partition,
-        "offset": chunk.offsets[item.position],
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
         "index": item.index,
         "table": address.table,
         "column": address.column,

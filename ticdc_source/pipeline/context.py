@@ -9,8 +9,6 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
 
-UNKNOWN_PARTITION = -1  # of the rows of a DataFrame that has none
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadContext:

@@ -144,12 +144,17 @@ JSON_COLUMNS = frozenset({"key", "before", "after", "table_changes"})
 CORRUPT_RECORD = pa.string()
 RESCUED_DATA = pa.string()
 
-_LEVELS = {"core": ("core",), "kafka": ("core", "kafka"), "all": ("core", "kafka", "all")}
+_LEVELS = {"core": (), "kafka": ("kafka",), "all": ("kafka", "all")}
 
 
-def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
-    levels = _LEVELS[include] + (("includeHeaders",) if headers else ())
-    return [column for column in METADATA if column.level in levels]
+def metadata_fields(options: Options) -> tuple[list[pa.Field], list[pa.Field]]:
+    """Return the metadata columns of every changelog, and those that options add."""
+
+    def of(*levels: str) -> list[pa.Field]:
+        named = ((options.metadata_column_prefix + each.name, each) for each in METADATA if each.level in levels)
+        return [pa.field(name, each.arrow) for name, each in named]
+
+    return of("core"), of(*_LEVELS[options.include_metadata], *["includeHeaders"] * options.include_headers)
 
 
 _WHOLE_PARTS = frozenset({"key", "value", "headers"})  # of a record, by their names in `assemble._FILL`

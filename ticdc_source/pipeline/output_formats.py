@@ -220,7 +220,7 @@ def _rows_of_events(
 
 
 def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
-    facts = concatenated(parts)
+    facts = concatenated([part.facts for part in parts])
     order = in_order(facts)
     columns = {
         shown: _typed(pa.concat_arrays([part.columns[name] for part in parts]).take(order), shown, spec)
@@ -301,7 +301,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec, survey: S
     telling: set[int] = set()
     for split in splits:
         if survey is not None:
-            telling |= survey.told_by_split(chunk, split)
+            telling |= survey.told_by_split(split)
         for table, events in split.tables.items():
             found.append(_events_at(events.positions, "row", table, commit_ts=spec.decoder.commit_versions(events)))
         for event in split.ddl:

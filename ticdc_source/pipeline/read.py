@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from textwrap import shorten
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.pipeline.assemble import Rows, assemble, portions
+from ticdc_source.pipeline.assemble import Rows, assemble, portions, with_corrupt
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.pipeline.survey import Survey
 from ticdc_source.protocols import with_likely_protocol
-from ticdc_source.protocols.decoding import commit_versions_of, definitions_in, small_portions, splits_of
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents
+from ticdc_source.protocols.decoding import definitions_in, keep_rows, small_portions, splits_of, within
+from ticdc_source.protocols.events import Corrupt, Split
 from ticdc_source.schema.change_order import BOOTSTRAP
 from ticdc_source.schema.ddl_event import DDLEvent, is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants
@@ -81,9 +81,9 @@ def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
     survey = Survey(spec.decoder, spec.tables, native=spec.plan.native_path) if spec.packs else None
     for chunk in chunks:
         splits = _splits_of(chunk, spec, state, wants)
-        rows = record_rows(chunk, (_within(split, spec) for split in splits) if spec.commits else splits, spec, survey)
+        rows = record_rows(chunk, (within(split, spec.commits, spec.decoder) for split in splits), spec, survey)
         state.counters.count_commits(rows.commit_ts)
-        batch = assemble(rows, (), spec.layout)
+        batch = assemble(rows, spec.layout)
         state.counters.rows += batch.num_rows
         for start in range(0, batch.num_rows, spec.max_rows):
             yield batch.slice(start, spec.max_rows)
@@ -98,10 +98,10 @@ def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState
     for event in split.ddl:
         _report_destruction(chunk, event, spec, state)
     bad_events = [with_likely_protocol(each, chunk, spec.decoder) for each in (*split.corrupt, *failed)]
-    corrupt = _apply_mode(bad_events, spec, state)
-    if len(rows) or corrupt:
-        for portion, bad in portions(rows, corrupt, spec.layout, spec.max_bytes):
-            batch = assemble(portion, bad, spec.layout)
+    rows = with_corrupt(rows, _apply_mode(bad_events, spec, state))
+    if len(rows):
+        for portion in portions(rows, spec.layout, spec.max_bytes):
+            batch = assemble(portion, spec.layout)
             state.counters.rows += batch.num_rows
             for start in range(0, batch.num_rows, spec.max_rows):
                 yield batch.slice(start, spec.max_rows)
@@ -112,26 +112,9 @@ def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterat
     for chunk in chunks:
         for split in _splits_of(chunk, spec, state, wants):
             if spec.commits.end is not None:
-                _keep(split, CommitRange(end=spec.commits.end), spec.decoder.commit_versions)
+                keep_rows(split, CommitRange(end=spec.commits.end), spec.decoder.commit_versions)
             yield chunk, split
             del split
-
-
-def _within(split: Split, spec: ReadSpec) -> Split:
-    """Drop row and DDL events outside of the range of commit-ts: for a record, only the others count."""
-    _keep(split, spec.commits, lambda events: commit_versions_of(events, spec.decoder))
-    split.ddl = [event for event in split.ddl if event.commit_ts is None or spec.commits.contains(event.commit_ts)]
-    return split
-
-
-def _keep(split: Split, commits: CommitRange, versions_of: Callable[[TableEvents], pa.Int64Array]) -> None:
-    """Drop row events outside of a range before decoding: an ALTER may have changed the types of later ones."""
-    for table, events in list(split.tables.items()):
-        kept = pc.fill_null(commits.contains_each(versions_of(events)), True)  # noqa: FBT003 (Arrow's)
-        if kept.false_count:
-            split.tables[table] = events.picked(pc.indices_nonzero(kept).to_pylist())
-            if not len(split.tables[table]):
-                del split.tables[table]
 
 
 def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
@@ -164,8 +147,7 @@ def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
             "a row has neither a commit-ts nor a time to replace it: leave startingCommitTs and endingCommitTs out",
             address,
         )
-    keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
-    return rows if keep.true_count == len(keep) else rows.filtered(keep)
+    return rows.filtered(pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines))
 
 
 def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: ReadState) -> None:

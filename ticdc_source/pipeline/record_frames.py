@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,20 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, each_from_one_frame
-from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.kernels.arrays import Binaries, consecutive
 from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.packed_records import unpacked_if
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.pipeline.survey import Survey
-from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, protocol_of, recognized
-from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
+from ticdc_source.protocols import PROTOCOLS, decoder_of, possible_decoders, protocol_of, recognized
+from ticdc_source.protocols.decoding import commit_versions_of, small_portions, splits_of
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_OFFSETS, UNKNOWN_PARTITION, Chunk
 
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
 # The columns of a record. A DataFrame may lack all but the value; missing columns are NULL.
@@ -39,12 +40,6 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
-_TOLD_BY = {
-    "topic": ("{}topic", "source.topic"),
-    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
-    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
-}
 _NO_TIME = -1
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
@@ -59,11 +54,19 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    seen: Survey | None = None
-    for chunk, decoder in _with_decoder(record_chunks(batches, options), options):
-        tables, native = TableFilter(options.tables or ()), options.native_code != "off"
-        seen = seen or Survey(decoder, tables, end, native=native)
-        yield from _records_at(chunk, seen.told_by(chunk))
+    protocol, chunks = _with_protocol(record_chunks(batches, options), options)
+    if protocol is None:
+        return
+    tables, native = TableFilter(options.tables or ()), options.native_code != "off"
+    seen, commits = Survey(decoder_of(protocol, options), tables, native=native), CommitRange(end=end)
+    places: set[tuple[str, int]] = set()
+    for chunk in chunks:
+        positions = seen.told_by(chunk, commits)
+        place = (chunk.topic, chunk.partition)
+        if end is None and place not in places:  # to know the topic partitions
+            places.add(place)
+            positions.add(0)
+        yield from _records_at(chunk, positions)
 
 
 def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, headers: bool = False) -> Iterator[Chunk]:
@@ -73,16 +76,15 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
     return small_portions(chunks, possible_decoders(options)) if options.claim_check_location else chunks
 
 
-def _with_decoder(chunks: Iterable[Chunk], options: Options) -> Iterator[tuple[Chunk, Decoder]]:
-    """Yield the decoder with each chunk, from the first one that tells the protocol."""
-    decoder: Decoder | None = None
-    for chunk in chunks:
-        if decoder is None:
-            protocol = protocol_of([chunk], options)
-            if protocol is None:
-                continue
-            decoder = decoder_of(protocol, options)
-        yield chunk, decoder
+def _with_protocol(
+    chunks: Iterator[Chunk], options: Options, protocol: str | None = None
+) -> tuple[str | None, Iterator[Chunk]]:
+    """Return the protocol, from the first chunk that tells it if it is unknown, and all chunks."""
+    first: list[Chunk] = []
+    while protocol is None and (chunk := next(chunks, None)) is not None:
+        first.append(chunk)
+        protocol = protocol_of([chunk], options)
+    return protocol, chain(first, chunks)
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,8 +123,11 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
     Raises:
         OptionError: the protocol cannot be detected.
     """
-    tables = TableFilter(options.tables or ())
-    for chunk, decoder in _with_decoder(record_chunks(batches, options, headers=True), options):
+    protocol, chunks = _with_protocol(record_chunks(batches, options, headers=True), options)
+    if protocol is None:
+        return
+    decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
+    for chunk in chunks:
         positions: set[int] = set()
         for split in splits_of(decoder, chunk, tables.matches):
             positions |= {event.position for event in split.ddl if (event.commit_ts or 0) >= end}
@@ -135,32 +140,19 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
 
 @each_from_one_frame
 def decode_rows(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    options: Options,
-    context: ReadContext,
-    scope: BatchScope,
-    unknown: frozenset[str] = frozenset(),
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Options, context: ReadContext, scope: BatchScope
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
+    """Decode the records of a DataFrame on a worker.
 
     If the context has no protocol, the first record with an event determines it.
     """
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
-    chunks = cutter.chunks(unpacked_if(batches, RECORD))
-    protocol = context.protocol
-    first: list[Chunk] = []
-    while protocol is None:
-        chunk = next(chunks, None)
-        if chunk is None:  # no record has an event: any decoder finds none
-            protocol = next(iter(PROTOCOLS))
-        else:
-            first.append(chunk)
-            protocol = detect_protocol([chunk])
+    protocol, chunks = _with_protocol(cutter.chunks(unpacked_if(batches, RECORD)), options, context.protocol)
+    protocol = protocol or next(iter(PROTOCOLS))  # no record has an event: any decoder finds none
     cutter.max_records = min(PROTOCOLS[protocol].facts.chunk_records, options.max_rows_per_batch)
     spec = read_spec(schema, options, context, scope, protocol=protocol)
-    yield from spec.packed(without_unknown(batch, unknown) for batch in read(chain(first, chunks), spec))
+    yield from spec.packed(read(chunks, spec))
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:
@@ -175,13 +167,6 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
         listed = ", ".join(by_name.values())
         raise SchemaError(f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}")
     return {name: column for name, column in columns.items() if column is not None}
-
-
-def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
-    """Return the metadata columns that a DataFrame with these columns cannot fill, for `without_unknown`."""
-    return frozenset(
-        name.format(prefix) for column, names in _TOLD_BY.items() if column not in columns for name in names
-    )
 
 
 @each_from_one_frame
@@ -207,9 +192,8 @@ def decode_structs(
             asked.append(len(array))
             yield _as_records(array, columns)
 
-    unknown = unknown_of(columns, options.metadata_column_prefix)
     ready: list[pa.RecordBatch] = []
-    for batch in decode_rows(records(), schema, options, context, BatchScope(), unknown):
+    for batch in decode_rows(records(), schema, options, context, BatchScope()):
         ready.append(batch)
         if len(asked) > 1:
             yield _lists(ready, schema, asked.popleft())
@@ -274,28 +258,6 @@ def _lists(batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> 
     return pa.ListArray.from_arrays(pa.array([0, *[len(rows)] * count], pa.int32()), rows)
 
 
-def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:
-    """Set the `unknown` metadata columns, or members such as `_sequence.offset`, to NULL."""
-    if not unknown:
-        return batch
-    arrays = [
-        _nulled(array, field, field.name, unknown) for field, array in zip(batch.schema, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _nulled(array: pa.Array, field: pa.Field, path: str, unknown: frozenset[str]) -> pa.Array:
-    if path in unknown:
-        return pa.nulls(len(array), field.type)
-    if pa.types.is_struct(field.type) and any(name.startswith(f"{path}.") for name in unknown):
-        children = [
-            _nulled(array.field(index), child, f"{path}.{child.name}", unknown)
-            for index, child in enumerate(field.type)
-        ]
-        return pa.StructArray.from_arrays(children, fields=list(field.type), mask=array.is_null())
-    return array
-
-
 @dataclass(slots=True)
 class RowChunks:
     """Cuts rows into chunks: runs of one topic partition with rising offsets.
@@ -316,9 +278,9 @@ class RowChunks:
                 yield from self._cut(self._complete(batch))
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Fill in what is unknown: row numbers for offsets, an empty topic and `UNKNOWN_PARTITION`."""
+        """Fill in what is unknown."""
         count = batch.num_rows
-        numbers = pa.array(range(self.rows, self.rows + count), pa.int64())
+        numbers = consecutive(UNKNOWN_OFFSETS + self.rows, count)
         self.rows += count
         columns = {field.name: batch.column(index).cast(field.type) for index, field in enumerate(RECORD)}
         columns["topic"] = pc.fill_null(columns["topic"], "")

@@ -19,7 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.assemble import Rows, row_facts
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.packed_records import RECORD_ROWS, TOLD, are_packed, pack
@@ -31,7 +31,7 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import UNKNOWN_PARTITION, Chunk
 
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
@@ -48,7 +48,7 @@ class ReadSpec:
         tables: the option `tables`.
         table: the one table of this read; None means the first that occurs.
         max_bytes: the most bytes of keys, values and headers in a record batch; a single row may exceed it.
-        plan_of: with `outputFormat=event`, builds the plan of a table.
+        plan_of: with `outputFormat=event`, builds the plan of a table: whole rows as JSON documents.
         claim_checks: whether messages may be in claim-check files; chunks are then cut into small portions.
         definitions: the table versions known before the read.
         packs: whether the rows are records to be packed.
@@ -128,10 +128,11 @@ def read_spec(
     if packs:  # a message with only its key tells the types of the key
         options = replace(options, on_handle_key_only="null")
     layout = layout_of(schema, options)
+    plan = _plan(layout, options, context)
     end = scope.commit_end if options.ending_commit_ts == "resolved" else options.ending_commit_ts
     return ReadSpec(
         decoder=decoder_of(context.protocol or protocol or "", options),
-        plan=_plan(layout, options, context),
+        plan=plan,
         layout=layout,
         tables=TableFilter(options.tables or ()),
         table=context.table,
@@ -140,7 +141,7 @@ def read_spec(
         max_bytes=min(options.max_bytes_per_batch, _MAX_BYTES),
         commits=CommitRange(options.starting_commit_ts, end),
         on_destructive_ddl=options.on_destructive_ddl,
-        plan_of=lambda table: _document_plan(context.columns_of(table), options),
+        plan_of=lambda table: replace(plan, fields=tuple(context.columns_of(table)), documents=True),
         claim_checks=options.claim_check_location is not None,
         scope=scope,
         definitions=context.definitions,
@@ -169,7 +170,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     others = [column for name, column in context.columns.items() if rescues and name not in names]
     return Plan(
         tuple(_field_of_schema(item, context) for item in fields),
-        settings=_settings(options),
+        settings=Settings(options.time_zone, options.zero_date, options.invalid_utf8),
         operations=options.operations,
         preimages=options.preimages,
         known_columns=expected,
@@ -179,22 +180,6 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
         rescue=rescues,
         native_path=options.native_code != "off",
     )
-
-
-def _document_plan(columns: Iterable[ReadField], options: Options) -> Plan:
-    """Return the plan of a table with `outputFormat=event`: whole rows as JSON documents."""
-    return Plan(
-        tuple(columns),
-        settings=_settings(options),
-        operations=options.operations,
-        preimages=options.preimages,
-        documents=True,
-        native_path=options.native_code != "off",
-    )
-
-
-def _settings(options: Options) -> Settings:
-    return Settings(options.time_zone, options.zero_date, options.invalid_utf8)
 
 
 def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.protocols.base import Learned
-from ticdc_source.protocols.decoding import Decoder, commit_versions_of, splits_of
+from ticdc_source.protocols.decoding import Decoder, splits_of, within
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.schema.model import TableSchema, merge_schemas
 from ticdc_source.schema.table_name import TableName
@@ -19,36 +17,28 @@ from ticdc_source.sources.chunk import Chunk
 class Survey:
     """What one task knows about each table."""
 
-    def __init__(self, decoder: Decoder, tables: TableFilter, end: int | None = None, *, native: bool = True) -> None:
+    def __init__(self, decoder: Decoder, tables: TableFilter, *, native: bool = True) -> None:
         self._decoder = decoder
         self._tables = tables
-        self._end = end
         self._seen: dict[TableName, set[TableSchema]] = {}
         self._merged: dict[TableName, TableSchema] = {}
-        self._places: set[tuple[str, int]] = set()
         self._has_corrupt = False
         self._learned = Learned(native=native)
 
-    def told_by(self, chunk: Chunk) -> set[int]:
-        """Return the positions of the records of a chunk that say something new."""
+    def told_by(self, chunk: Chunk, commits: CommitRange) -> set[int]:
+        """Return the positions of the records of a chunk whose events in a range say something new."""
         splits = splits_of(self._decoder, chunk, learned=self._learned)
-        return set().union(*(self.told_by_split(chunk, split) for split in splits))
+        return set().union(*(self.told_by_split(within(split, commits, self._decoder)) for split in splits))
 
-    def told_by_split(self, chunk: Chunk, split: Split) -> set[int]:
+    def told_by_split(self, split: Split) -> set[int]:
         """Return the positions of such records among the events of a split."""
-        positions: set[int] = set()
-        place = (chunk.topic, chunk.partition)
-        if self._end is None and place not in self._places:  # to know the topic partitions
-            self._places.add(place)
-            positions.add(0)
-        positions |= {event.position for event in split.ddl if self._is_before_end(event.commit_ts)}
-        positions |= self._defined_by(split)
+        positions = {event.position for event in split.ddl} | self._defined_by(split)
         if split.corrupt and not self._has_corrupt:
             self._has_corrupt = True
             positions.add(split.corrupt[0].position)
         for table, events in split.tables.items():
             if self._tables.matches(table):
-                positions |= self._told_by_rows(table, self._before_end(events))
+                positions |= self._told_by_rows(table, events)
             elif table not in self._seen:  # one row of each other table, for the error that lists the tables
                 self._seen[table] = set()
                 positions.add(events.positions[0])
@@ -65,14 +55,6 @@ class Survey:
         known.update(definitions(split.bootstraps))
         return new
 
-    def _is_before_end(self, commit_ts: int | None) -> bool:
-        return self._end is None or commit_ts is None or commit_ts < self._end
-
-    def _before_end(self, events: TableEvents) -> TableEvents:
-        if self._end is None:
-            return events
-        return events.picked(_indices_before(commit_versions_of(events, self._decoder), self._end))
-
     def _told_by_rows(self, table: TableName, events: TableEvents) -> set[int]:
         positions = set(self._new_among(table, events))
         if not positions and len(events) and table not in self._seen:  # none can be read: the error says why
@@ -82,7 +64,7 @@ class Survey:
 
     def _new_among(self, table: TableName, events: TableEvents) -> Iterator[int]:
         """Yield, in order, the positions of events that say something new."""
-        schemas = self._described(events) if len(events) else []
+        schemas = self._decoder.describe(events, learned=self._learned) if len(events) else []
         if not any([self._is_new(table, schema, keep=len(events) == 1) for schema in schemas]):  # noqa: C419
             return
         if len(events) == 1:
@@ -93,9 +75,6 @@ class Survey:
             yield from self._new_among(table, events.picked(part))
         for schema in schemas:  # together they may say more than each alone
             self._is_new(table, schema, keep=True)
-
-    def _described(self, events: TableEvents) -> list[TableSchema]:
-        return self._decoder.describe(events, learned=self._learned)
 
     def _is_new(self, table: TableName, schema: TableSchema, *, keep: bool = False) -> bool:
         """Whether a schema says something new; `keep` adds it to what is known."""
@@ -109,8 +88,3 @@ class Survey:
             self._seen.setdefault(table, set()).add(schema)
             self._merged[table] = both
         return merged is None or frozenset(both.columns) != frozenset(merged.columns)
-
-
-def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
-    before = pc.fill_null(pc.less(commit_versions, end), True)  # noqa: FBT003 (Arrow's)
-    return pc.indices_nonzero(before).to_pylist()  # type: ignore[no-any-return]

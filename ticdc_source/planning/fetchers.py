@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import FORMATS, PROTOCOLS
-from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, definitions_in, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
@@ -106,7 +104,7 @@ def windows_from_start(
 
 
 def _scanned(
-    windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float] = time.monotonic
+    windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float]
 ) -> Iterator[Sequence[Chunk]]:
     """Yield the chunks of each window, until there were `limit` records or `timeout_s` have passed.
 
@@ -125,8 +123,10 @@ def _scanned(
 
 
 @dataclass
-class DefinitionSearch:
-    """Finds the definition of a table version: in the ranges that the source names, or around an offset range.
+class Search:
+    """Looks outside a read's ranges for what its rows lack.
+
+    A call finds the definition of a table version: in the ranges that the source names, or around an offset range.
 
     Attributes:
         limit: the records to scan in each part: before the range, after it and in partition 0.
@@ -174,6 +174,22 @@ class DefinitionSearch:
             self.sleep(_PAUSE_S)
             self._waited_s += _PAUSE_S
         return found
+
+    def last_commit_ts(self, table: TableName, topic_partition: TopicPartition, offset: int) -> int | None:
+        """Return the commit-ts of a table's last row with one before an offset; None if none is found.
+
+        Avro's deletes without a value lack it.
+        """
+        start, _ = self.bounds([topic_partition]).get(topic_partition, (offset, offset))
+        windows = windows_from_end(_range(topic_partition, start, offset), self.fetch, _FIRST_WINDOW)
+        for chunks in _scanned(windows, self.limit, self.timeout_s, self.clock):
+            for chunk in reversed(chunks):
+                for split in reversed(list(splits_of(self.decoder, chunk, table.is_same))):
+                    for events in split.tables.values():
+                        own = self.decoder.commit_versions(events).drop_null()
+                        if len(own):
+                            return int(own[-1].as_py())
+        return None
 
     def _read(self, ranges: Iterable[OffsetRange]) -> Definitions:
         defined: Definitions = {}
@@ -226,72 +242,12 @@ def _range(topic_partition: TopicPartition, start: int, end: int) -> OffsetRange
     return OffsetRange(*topic_partition, min(start, end), end)
 
 
-def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
-    """Return the search for table definitions that rows name and the read lacks; it connects at the first search.
+def search_of(decoder: Decoder, options: Options, *, driver: bool = True) -> Search:
+    """Return the search for what rows of the options' source lack; each look connects.
 
     A stream's worker repeats a search for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC may still write the
     definition.
     """
-    fetch, bounds = _access(decoder, options, driver=driver)
-    return DefinitionSearch(
-        decoder,
-        fetch,
-        bounds,
-        record_source(options).defining,
-        limit=options.infer_schema_max_scanned_records,
-        timeout_s=options.infer_schema_timeout_ms / 1000,
-        wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
-    )
-
-
-def let_search(learned: Learned, decoder: Decoder, options: Options, *, driver: bool) -> DefinitionSearch | None:
-    """Let a read look outside its ranges for what its rows may lack.
-
-    Returns:
-        The search for definitions, to which the caller assigns each range; None if rows describe their own columns.
-    """
-    if decoder.facts.lacks_commit_ts:
-        fetch, bounds = _access(decoder, options, driver=driver)
-        limit, timeout_s = options.infer_schema_max_scanned_records, options.infer_schema_timeout_ms / 1000
-        learned.previous = partial(
-            _last_commit_ts, decoder=decoder, fetch=fetch, bounds=bounds, limit=limit, timeout_s=timeout_s
-        )
-    if decoder.facts.definitions is None:
-        return None
-    search = learned.search = definition_search(decoder, options, driver=driver)
-    return search
-
-
-def _last_commit_ts(
-    table: TableName,
-    topic_partition: TopicPartition,
-    offset: int,
-    *,
-    decoder: Decoder,
-    fetch: Fetch,
-    bounds: Bounds,
-    limit: int,
-    timeout_s: float,
-) -> int | None:
-    """Return the commit-ts of a table's last row with one before an offset; None if none is found.
-
-    Avro's deletes without a value lack it. At most `limit` records are scanned, for at most `timeout_s`.
-    """
-    start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
-    windows = windows_from_end(_range(topic_partition, start, offset), fetch, _FIRST_WINDOW)
-    for chunks in _scanned(windows, limit, timeout_s):
-        for chunk in reversed(chunks):
-            for split in reversed(list(splits_of(decoder, chunk, table.is_same))):
-                for events in split.tables.values():
-                    own = decoder.commit_versions(events).drop_null()
-                    if len(own):
-                        commit_ts: int = own[-1].as_py()
-                        return commit_ts
-    return None
-
-
-def _access(decoder: Decoder, options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
-    """Return functions for the records of an offset range and the bounds of topic partitions; each call connects."""
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         source, settings = record_source(options), fetch_settings(options)
@@ -303,4 +259,12 @@ def _access(decoder: Decoder, options: Options, *, driver: bool) -> tuple[Fetch,
             earliest, latest = source.earliest(topic_partitions), source.latest(topic_partitions)
         return {each: (earliest[each], latest[each]) for each in earliest.keys() & latest.keys()}
 
-    return fetch, bounds
+    return Search(
+        decoder,
+        fetch,
+        bounds,
+        record_source(options).defining,
+        limit=options.infer_schema_max_scanned_records,
+        timeout_s=options.infer_schema_timeout_ms / 1000,
+        wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
+    )

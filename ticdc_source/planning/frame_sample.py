@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +20,7 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.pipeline.metadata import metadata_fields
 from ticdc_source.pipeline.record_frames import RECORD, record_chunks
 from ticdc_source.planning.inference import Sample, infer_table, tell_order
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema, context_of_table
@@ -61,20 +60,8 @@ def frame_options(given: Mapping[str, str]) -> Options:
     return options
 
 
-class FrameSample(NamedTuple):
-    """What `survey` found in the records of a DataFrame.
-
-    Attributes:
-        sample: the sample; None if there is no record and the protocol is not set.
-        ddl_copies: which DDL events the records of each topic partition have: `survey` keeps all.
-    """
-
-    sample: Sample | None
-    ddl_copies: DDLCopies
-
-
-def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> FrameSample:
-    """Return the sample of the records that `survey` kept.
+def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Sample | None:
+    """Return the sample of the records that `survey` kept; None without a record, if the protocol is not set.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -84,25 +71,20 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     chunks = list(record_chunks(table.to_batches(), options))
     protocol = protocol_of(chunks, options)
     if protocol is None:
-        return FrameSample(None, {})
+        return None
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
     sample = Sample(decoder, tables, table_ddl=options.table_ddl, most_unpacked=math.inf)  # each says something new
-    copies: dict[str, dict[int, set[str]]] = {}
     for chunk in chunks:
-        before = len(sample.ddl)
         sample.add(chunk)
-        identities = copies.setdefault(chunk.topic, {}).setdefault(chunk.partition, set())
-        identities.update(event.identity for event in sample.ddl[before:])
-    return FrameSample(
-        sample,
-        {
-            topic: {
-                partition: DDLCoverage(until=-1, exceptions=frozenset(identities))
-                for partition, identities in of_topic.items()
-            }
-            for topic, of_topic in copies.items()
-        },
-    )
+    return sample
+
+
+def ddl_copies_in(sample: Sample | None) -> DDLCopies:
+    """Return which DDL events the records of each topic partition have: `survey` keeps all."""
+    copies: dict[str, dict[int, DDLCoverage]] = {}
+    for place, identities in ({} if sample is None else sample.ddl_places).items():
+        copies.setdefault(place.topic, {})[place.partition] = DDLCoverage(until=-1, exceptions=frozenset(identities))
+    return copies
 
 
 def schema_of_sample(
@@ -133,12 +115,11 @@ def needs_sample(schema: pa.Schema | None, options: Options) -> bool:
     return schema is None or not options.is_typed or context_of_schema(schema, options) is None
 
 
-def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: Options) -> ReadContext:
+def context_of_records(schema: pa.Schema, sample: Sample | None, options: Options) -> ReadContext:
     """Return what the driver knows about the records of a DataFrame; `survey` does not run for a stream."""
     context = context_of_schema(schema, options) if options.is_typed else None
     if context is not None:
         return context
-    sample = None if sampled is None else sampled.sample
     if sample is None or options.output_format == "record":
         protocol = None if options.protocol == "auto" else options.protocol
         return ReadContext(protocol=protocol, table=TableFilter(options.tables or ()).exact)
@@ -192,7 +173,7 @@ def find_tables(
         OptionError: the protocol cannot be detected.
         DecodeError: a record cannot be read, so its table is unknown, and the mode is FAILFAST.
     """
-    before, now = (sample_of_records([each], options).sample for each in (earlier_ddl, records))
+    before, now = (sample_of_records([each], options) for each in (earlier_ddl, records))
     if now is None:
         return FoundTables(ddl_records=earlier_ddl, column_types=dict(earlier_types))
     if now.corrupt is not None and options.mode == "FAILFAST":
@@ -259,7 +240,7 @@ def _with_ddl(
         if not wanted:
             break
         alone = records.slice(row, 1)
-        sample = sample_of_records([alone], options).sample
+        sample = sample_of_records([alone], options)
         told = set() if sample is None else {*(event.identity for event in sample.ddl), *sample.definitions} & wanted
         if told:
             wanted -= told
@@ -279,5 +260,5 @@ def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sam
 
 def metadata_schema(options: Options) -> pa.Schema:
     """Return the metadata columns alone: the schema of a table with only DDL."""
-    columns = metadata_columns(options.include_metadata, headers=options.include_headers)
-    return pa.schema([(options.metadata_column_prefix + column.name, column.arrow) for column in columns])
+    core, extra = metadata_fields(options)
+    return pa.schema([*core, *extra])

@@ -16,7 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.topics import TableFilter, TopicPartition
-from ticdc_source.planning.fetchers import DefinitionSearch, Fetch, record_source
+from ticdc_source.planning.fetchers import Fetch, Search, record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, definitions_in, small_portions, splits_of
@@ -69,7 +69,7 @@ _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
-MakesSearch = Callable[[Decoder], DefinitionSearch]
+MakesSearch = Callable[[Decoder], Search]
 
 
 class Sampler:
@@ -160,6 +160,7 @@ class Sample:
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
+        ddl_places: the identities of the DDL events in each topic partition.
         most_unpacked: the most bytes of decompressed messages to keep.
         search: looks in the topic for table versions that rows name and the sample does not define.
     """
@@ -175,15 +176,18 @@ class Sample:
     scanned: int = 0
     whole: bool = True
     table_ddl: str | None = None
+    ddl_places: dict[TopicPartition, set[str]] = field(default_factory=dict)
     most_unpacked: float = _MOST_UNPACKED
-    search: DefinitionSearch | None = None
+    search: Search | None = None
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
         """Add the events of a chunk; return the number of row events of wanted tables."""
         self.scanned += len(chunk)
         rows_added = 0
+        identities = self.ddl_places.setdefault(TopicPartition(chunk.topic, chunk.partition), set())
         for split in splits_of(self.decoder, chunk):
+            identities.update(event.identity for event in split.ddl)
             if split.corrupt and self.corrupt is None:
                 self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
             self.add_ddl(split)
@@ -319,16 +323,16 @@ def take_sample(
 
 def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
-    head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
-    if search is not None and decoder.facts.definitions is not None:
-        head.search = search(decoder)
-    return head, tail
+    head = Sample(decoder, tables, table_ddl=options.table_ddl, search=search and search(decoder))
+    return head, Sample(decoder, tables)
 
 
 def _join(head: Sample, tail: Sample) -> None:
     for table, parts in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(parts))
     head.ddl += tail.ddl
+    for place, identities in tail.ddl_places.items():
+        head.ddl_places.setdefault(place, set()).update(identities)
     head.definitions |= tail.definitions
     head.wanted |= tail.wanted
     head.others |= tail.others

@@ -19,7 +19,7 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
-from ticdc_source.planning.fetchers import Fetch, definition_search, driver_fetcher, record_source
+from ticdc_source.planning.fetchers import Fetch, driver_fetcher, record_source, search_of
 from ticdc_source.planning.inference import MakesSearch, infer_table, nothing_there, take_sample, tell_order
 from ticdc_source.planning.partitions import Partition
 from ticdc_source.planning.read_context import (
@@ -85,7 +85,7 @@ def load_schema(given: Mapping[str, str]) -> pa.Schema:
         return format_schema(options)
     ranges, options = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
-        return schema_of_ranges(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+        return schema_of_ranges(ranges, fetcher.fetch, options, partial(search_of, options=options))
 
 
 def schema_of_ranges(

@@ -17,7 +17,7 @@ from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
-from ticdc_source.planning.fetchers import let_search, task_fetcher
+from ticdc_source.planning.fetchers import search_of, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.model import Definitions
 
@@ -86,15 +86,15 @@ def read_partition(
     spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
     topics = {each.topic for each in partition.ranges}
-    search = let_search(state.learned, spec.decoder, options, driver=False)
+    search = search_of(spec.decoder, options, driver=False)
+    state.learned.search, state.learned.previous = search, search.last_commit_ts
     for topic in topics:
         state.learned.definitions = {**_FOUND.get(topic, {}), **state.learned.definitions}
     lines = []
     with task_fetcher(options, context.protocol, fresh=fresh) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
-            if search is not None:
-                search.around = offset_range
+            search.around = offset_range
             yield from spec.packed(read(fetcher.fetch(offset_range), spec, state))
             lines.append(
                 metrics_line(
@@ -113,10 +113,9 @@ def read_partition(
         fetcher.check_topics(
             {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
         )
-    if search is not None:
-        found = {key: each for key, each in state.learned.definitions.items() if key not in context.definitions}
-        for topic in topics:
-            _FOUND.keep(topic, found)
+    found = {key: each for key, each in state.learned.definitions.items() if key not in context.definitions}
+    for topic in topics:
+        _FOUND.keep(topic, found)
     if options.metrics_path:
         query, number = facts().get("query"), facts().get("batch")
         name = "batch" if query is None else f"{query}-{number or 0:09d}"

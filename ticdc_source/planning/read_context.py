@@ -16,7 +16,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition, parse_table
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
+from ticdc_source.planning.fetchers import driver_fetcher, record_source, search_of
 from ticdc_source.planning.inference import (
     Sample,
     absent_names,
@@ -270,7 +270,7 @@ class ContextFinder:
                 protocol = find_protocol(ranges, fetcher.fetch, options)
                 # If all records are bad, any decoder reports them; the next micro-batch looks again.
                 return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
-            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+            sample = take_sample(ranges, fetcher.fetch, options, partial(search_of, options=options))
             if sample is None:
                 return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
             in_form = sample.decoder.facts.types_in_ddl is not None and (not sample.rows or lacks_types(sample))
@@ -305,7 +305,7 @@ class ContextFinder:
                     zoneless = [each.name for each in fields if each.type == TIMESTAMP]
                     warn_of_zone(context.table or TableName("", ""), zoneless, options)
                 return replace(context, protocol=protocol, definitions={}, provisional=protocol is None)
-            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+            sample = take_sample(ranges, fetcher.fetch, options, partial(search_of, options=options))
         if sample is None:
             return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
         try:

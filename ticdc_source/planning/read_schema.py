@@ -12,7 +12,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError, nearest, warn
 from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_fields
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.schema.ddl import declared_tables, seen_type
 from ticdc_source.schema.model import (
@@ -99,10 +99,7 @@ def read_schema(
 
     if options.output_format == "envelope":
         return format_schema(options, pa.struct(data))
-    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
-    prefix = options.metadata_column_prefix
-    core = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level == "core"]
-    extra = [pa.field(prefix + column.name, column.arrow) for column in metadata if column.level != "core"]
+    core, extra = metadata_fields(options)
     extra += _set_aside(options)
     _refuse_collisions([*core, *extra], data, options)
     return pa.schema([*core, *data, *extra])
@@ -144,13 +141,9 @@ def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema
         pa.field(name, VARIANT if column.name in as_variant else column.arrow or row)
         for name, column in zip(names, format_columns, strict=True)
     ]
-    metadata = metadata_columns(options.include_metadata, headers=options.include_headers)
-    own = {column.name for column in format_columns if column.prefixed}
-    fields += [
-        pa.field(prefix + column.name, column.arrow)
-        for column in metadata
-        if column.level != "core" and column.name not in own
-    ]
+    _, extra = metadata_fields(options)
+    own = {prefix + column.name for column in format_columns if column.prefixed}
+    fields += [field for field in extra if field.name not in own]
     fields += _set_aside(options)
     twice = _first_repeated(fields)
     if twice is not None:

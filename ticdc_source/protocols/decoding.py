@@ -21,6 +21,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import CommitRange
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
@@ -251,6 +252,24 @@ def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
     """Return each event's commit-ts, NULL if unreadable, parsing messages only if necessary."""
     versions = decoder.commit_versions(events)
     return decoder.decode(events, Plan(())).commit_ts if versions.null_count else versions
+
+
+def keep_rows(split: Split, commits: CommitRange, versions_of: Callable[[TableEvents], pa.Int64Array]) -> None:
+    """Drop row events outside of a range before decoding: an ALTER may have changed the types of later ones."""
+    for table, events in list(split.tables.items()):
+        kept = pc.fill_null(commits.contains_each(versions_of(events)), True)  # noqa: FBT003 (Arrow's)
+        if kept.false_count:
+            split.tables[table] = events.picked(pc.indices_nonzero(kept).to_pylist())
+            if not len(split.tables[table]):
+                del split.tables[table]
+
+
+def within(split: Split, commits: CommitRange, decoder: Decoder) -> Split:
+    """Drop row and DDL events outside of a range of commit-ts."""
+    if commits:
+        keep_rows(split, commits, lambda events: commit_versions_of(events, decoder))
+        split.ddl = [event for event in split.ddl if event.commit_ts is None or commits.contains(event.commit_ts)]
+    return split
 
 
 def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:

@@ -9,6 +9,10 @@ from ticdc_source.errors import Address
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.schema.table_name import TableName
 
+# Of records whose partition or offset nobody knows, such as rows of a DataFrame; the topic is then "".
+UNKNOWN_PARTITION = -(1 << 31)
+UNKNOWN_OFFSETS = -(1 << 62)  # and the offsets after it, which number the rows
+
 
 class _Lists(NamedTuple):
     offsets: list[int]
@@ -83,11 +87,14 @@ class Chunk:
         )
 
     def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
-        """The address of the record at an index. A table without a name stands for its database."""
+        """The address of the record at an index. A table without a name stands for its database.
+
+        The number of its row replaces an unknown offset.
+        """
         return Address(
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.offsets[position],
+            topic=self.topic or None,
+            partition=None if self.partition == UNKNOWN_PARTITION else self.partition,
+            offset=self.offsets[position] % -UNKNOWN_OFFSETS,
             database=None if table is None or table.table else table.database or None,
             table=None if table is None or not table.table else str(table),
             column=column,

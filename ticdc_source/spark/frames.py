@@ -6,7 +6,6 @@ PySpark 3.5 is enough: nothing here uses the Python Data Source API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -28,17 +27,17 @@ from ticdc_source.pipeline.record_frames import (
     decode_structs,
     is_time_in_ms,
     survey,
-    unknown_of,
 )
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
-    FrameSample,
     context_of_records,
+    ddl_copies_in,
     frame_options,
     needs_sample,
     sample_of_records,
     schema_of_sample,
 )
+from ticdc_source.planning.inference import Sample
 from ticdc_source.schema.table_name import quoted_name
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
@@ -100,9 +99,9 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             if "ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in str(error):
                 raise
             return _decoded_unseen(frame, to_arrow(schema), parsed)
-    records, unknown = records_of(frame, parsed)
+    records = records_of(frame)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
-    sampled = None
+    sample = None
     if frame.isStreaming:
         if given is None and parsed.is_typed:
             raise SchemaError(
@@ -110,9 +109,9 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
                 "Infer it from a batch with the same messages: ticdc_source.infer_schema(spark.read…, …)"
             )
     elif needs_sample(given, parsed):
-        sampled = sample_of_records([surveyed(records, parsed)], parsed)
-    read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
-    return decoded(records, read_schema, sampled, parsed, unknown)
+        sample = sample_of_records([surveyed(records, parsed)], parsed)
+    read_schema = schema_of_sample(sample, parsed) if given is None else given
+    return decoded(records, read_schema, sample, parsed)
 
 
 def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
@@ -135,19 +134,14 @@ def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> Da
 
 
 def decoded(
-    records: DataFrame,
-    schema: pa.Schema,
-    sampled: FrameSample | None,
-    options: Options,
-    unknown: frozenset[str],
-    merged_by: tuple[str, ...] = (),
+    records: DataFrame, schema: pa.Schema, sample: Sample | None, options: Options, merged_by: tuple[str, ...] = ()
 ) -> DataFrame:
-    context = context_of_records(schema, sampled, options)
-    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies, merged_by=merged_by)
+    context = context_of_records(schema, sample, options)
+    scope = BatchScope(ddl_copies=ddl_copies_in(sample), merged_by=merged_by)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()
-        return decode_rows(batches, schema, options, context, scope, unknown)
+        return decode_rows(batches, schema, options, context, scope)
 
     return records.mapInArrow(run, to_spark(schema))
 
@@ -181,9 +175,9 @@ def infer_schema(
             "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
         )
     parsed = frame_options(option_texts(options))
-    records, _ = records_of(source, parsed)
-    sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
-    return to_spark(schema_of_sample(sampled and sampled.sample, parsed))
+    records = records_of(source)
+    sample = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
+    return to_spark(schema_of_sample(sample, parsed))
 
 
 def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa.RecordBatch:
@@ -227,10 +221,8 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
 
-def records_of(
-    frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
-) -> tuple[DataFrame, frozenset[str]]:
-    """Return a frame with the columns of `RECORD` and `more`, and the metadata columns that it cannot fill.
+def records_of(frame: DataFrame) -> DataFrame:
+    """Return a frame with the columns of `RECORD`, NULL where it has none.
 
     Packed records keep their columns.
 
@@ -238,7 +230,7 @@ def records_of(
         SchemaError: there is no `value`, or a column has a wrong type.
     """
     if are_packed(frame.columns):
-        return frame.select(*PACKED.names, *(column.alias(name) for name, column in more.items())), frozenset()
+        return frame.select(PACKED.names)
     names, given = column_names(frame.columns), frame.schema
     columns = [
         (
@@ -248,8 +240,7 @@ def records_of(
         ).alias(wanted.name)
         for wanted in RECORD
     ]
-    columns += [column.alias(name) for name, column in more.items()]
-    return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
+    return frame.select(columns)
 
 
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:

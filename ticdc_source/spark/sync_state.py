@@ -91,8 +91,8 @@ class SyncState:
     def save(self, spark: SparkSession, leftover: Leftover) -> None:
         """Write the state for the next micro-batch; a repeated micro-batch writes the same again."""
         progress, held = leftover.progress, leftover.held
-        rows = spark.createDataFrame([(progress.as_json(),)], "text string").coalesce(1)
-        saved = rows.withColumn("kind", sf.lit(_PROGRESS))
+        nothing = [None] * len(_RECORD)
+        saved = spark.createDataFrame([(_PROGRESS, progress.as_json(), *nothing)], _SCHEMA).coalesce(1)
         parts = {} if held is None else {_HELD: held}
         if leftover.ddl.num_rows:
             parts[_DDL] = spark.createDataFrame([tuple(row.values()) for row in leftover.ddl.to_pylist()], _RECORD)
@@ -100,12 +100,8 @@ class SyncState:
             saved = saved.unionByName(records.withColumn("kind", sf.lit(kind)), allowMissingColumns=True)
         if held is None:
             saved = saved.coalesce(1)  # one task, and one file
-        columns = [
-            sf.col(one.name) if one.name in saved.columns else sf.lit(None).cast(one.dataType).alias(one.name)
-            for one in _SCHEMA
-        ]
         check_permission()
-        saved.select(columns).write.mode("overwrite").parquet(self._folder(progress.batch_id))
+        saved.write.mode("overwrite").parquet(self._folder(progress.batch_id))
         self._saved = leftover
 
     def _folder(self, batch_id: int) -> str:

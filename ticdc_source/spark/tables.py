@@ -32,10 +32,10 @@ from ticdc_source.spark.frames import (
     decoded,
     packed,
     packed_schema,
-    records_of,
     rows_of_packed,
     surveyed,
     telling,
+    to_records,
 )
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -181,7 +181,7 @@ def tables(
     own = _own_options(options, table_options or {})
     spark, number = frame.sparkSession, batch_id or 0
     with _released_on_error() as result:
-        before = Leftover(Progress(), _no_records(), None) if state is None else state.before(spark, number)
+        before = Leftover(Progress(), to_records([]), None) if state is None else state.before(spark, number)
         held = None if before.held is None else _as_packed(before.held, options)
         records = _planned_as_one(result.persist(_with_held(_as_packed(frame, options), held)))
         if on_table_error == "report":
@@ -354,8 +354,8 @@ def _protocol_of(records: DataFrame, options: Options) -> str | None:
     """Return the protocol of records; None if all are bad. A task with only bad records could not detect it."""
     if options.protocol != "auto":
         return options.protocol
-    undecoded, _ = records_of(records, options)
-    found = sorted(row[0] for row in undecoded.mapInArrow(protocols_in, "protocol string").distinct().collect())
+    names = records.select(PACKED.names).mapInArrow(protocols_in, "protocol string").distinct().collect()
+    found = sorted(row[0] for row in names)
     if len(found) > 1:
         raise OptionError(
             f"The topics hold more than one protocol: {', '.join(found)}. Copy each with a sync of its own"
@@ -423,10 +423,6 @@ def _planned_as_one(records: DataFrame) -> DataFrame:
     return records.coalesce(1)
 
 
-def _no_records() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=RECORD)
-
-
 def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
     marks = (
         # Held-back records were counted when they were new; one with 0 has its watermark in another record.
@@ -469,8 +465,7 @@ class _MicroBatch:
 
     def __post_init__(self) -> None:
         """Name the columns once, not for each of maybe hundreds of tables."""
-        names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
-        self.named, self.unknown = records_of(self.records, self.options, names)
+        self.named = self.records.withColumn("_names", sf.transform("_tables", sf.lower))
 
     def options_of(self, name: TableName) -> Options:
         return self.own.get(str(name).lower(), self.options)
@@ -550,7 +545,7 @@ class _MicroBatch:
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
-        frames = (decoded(part.select(PACKED.names), schema, None, its, self.unknown, merged_by) for part, its in parts)
+        frames = (decoded(part.select(PACKED.names), schema, None, its, merged_by) for part, its in parts)
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
