@@ -318,7 +318,7 @@ def history(seed: int) -> tuple[list[tuple[int, str, dict[str, int | None]]], li
 def arrivals(
     seed: int, images: Sequence[tuple[int, str, Image]], events: Sequence[DDLEvent]
 ) -> Iterator[tuple[list[tuple[int, str, Image]], list[DDLEvent]]]:
-    """Yield micro-batches: rows in any order, some twice, and DDL events in theirs, of which the last may come again."""
+    """Yield micro-batches: rows in any order, some twice; DDL events in theirs, of which the last may come again."""
     chance = random.Random(seed)
     waiting = [*images, *chance.sample(images, len(images) // 3)]
     chance.shuffle(waiting)
