@@ -307,24 +307,18 @@ def session(master: str = "local[2]", java: str = "") -> "SparkSession":
     """
     from pyspark.sql import SparkSession
 
+    from tests.support.spark_settings import LOCAL
     from tests.versions.scenario import register
 
-    builder = SparkSession.builder.master(master)
     here = os.getcwd()  # noqa: PTH109 (as text)
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    settings = {
+        **LOCAL,
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={here} {java}",
         "spark.local.dir": here,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{here}/warehouse",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    }
+    spark = SparkSession.builder.master(master).config(map={**settings}).getOrCreate()
     register(spark)
     return spark
 
