@@ -26,6 +26,11 @@ def insert(number: int, **more: str) -> Message:
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 
 
+def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> None:
+    """Write messages to a partition."""
+    produce(servers, topic, [(partition, *message, [], None) for message in messages])
+
+
 def write_rows(servers: str, topic: str, *numbers: int, partitions: int = 1) -> None:
     """Write inserts with these ids, to partition 0 or to several partitions in turn."""
     records: list[Record] = [(number % partitions, *insert(number), [], None) for number in numbers]

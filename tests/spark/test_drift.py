@@ -7,20 +7,14 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.kernels.test_variants import SEED, random_document
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import failure_of, insert, write_rows
-from tests.support.messages import Message, canal
+from tests.spark.streams import failure_of, insert, write, write_rows
+from tests.support.messages import canal
 from ticdc_source.kernels.variants import variant_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-def write(servers: str, topic: str, *messages: Message) -> None:
-    """Write records to partition 0."""
-    produce(servers, topic, [(0, key, value, [], None) for key, value in messages])
 
 
 @pytest.mark.slow("three streams, one after the other")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.local_kafka import produce
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.support.captured import Captured, events_of, load
-from tests.support.messages import TSO, canal, dump, open_message
+from tests.support.messages import TSO, canal, open_message, watermark
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
@@ -89,15 +89,9 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
     name = topic(2)
     insert = {n: canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}) for n in range(6)}
 
-    def mark(ts: int) -> tuple[None, bytes]:
-        value = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",
-                 "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
-                 "_tidb": {"watermarkTs": ts}}  # fmt: skip
-        return None, dump(value)
-
     for partition, messages in (
-        (0, [insert[0], insert[2], mark(TSO + 4), insert[4]]),
-        (1, [insert[1], mark(TSO + 3), insert[3], insert[5]]),
+        (0, [insert[0], insert[2], watermark(TSO + 4), insert[4]]),
+        (1, [insert[1], watermark(TSO + 3), insert[3], insert[5]]),
     ):
         produce(servers, name, [(partition, *message, [], None) for message in messages])
 

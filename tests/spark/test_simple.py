@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from examples.local_kafka import produce
-from tests.spark.streams import Stream
+from tests.spark.streams import Stream, write
 from tests.support.messages import TSO, Message, simple, simple_definition
 
 MakeStream = Callable[..., Stream]
@@ -14,11 +13,6 @@ INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 
 def enum(*labels: str) -> dict[str, object]:
     return {"mysqlType": "enum", "charset": "utf8mb4", "length": 9, "elements": list(labels)}
-
-
-def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> None:
-    """Write messages to a partition."""
-    produce(servers, topic, [(partition, *message, [], None) for message in messages])
 
 
 def row(number: int, label: int, version: int) -> Message:
