@@ -35,7 +35,6 @@ class Changefeed:
     """TiCDC, as Kafka sees it: partitions are written at different speeds, and messages are repeated after restarts.
 
     Attributes:
-        chance: decides what comes when.
         commits: the commit-ts of each row, by its number, oldest first; two rows share one.
         sent: how many of its rows each topic partition has.
         written: the rows of each topic partition, in the order of their offsets.

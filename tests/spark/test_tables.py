@@ -137,8 +137,6 @@ class Sync:
 
     Attributes:
         batches: for each micro-batch, its number, its resolved ts, and the ids of each table.
-        ddl: the DDL texts of each micro-batch.
-        errors: the tables that cannot be read, of each micro-batch.
     """
 
     def __init__(self, folder: Path, **how: Any) -> None:
