@@ -24,7 +24,7 @@ Rows = dict[int, tuple[str | None, ...]]
 
 
 class Writer:
-    """Changes rows by SQL, and remembers their messages until they are sent; without `extension` they lack a commit-ts."""
+    """Changes rows by SQL, and remembers their messages until they are sent; without `extension`, with no commit-ts."""
 
     def __init__(self, sql: TextSession, seed: int, *, extension: bool = True, beside: str = "") -> None:
         self._sql = sql
