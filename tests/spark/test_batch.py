@@ -131,26 +131,6 @@ def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, t
     assert load(name, maxRecordsPerPartition=3).count() == 10
 
 
-def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
-    """Java-style SASL options work on driver and workers; the error for a wrong password does not contain it."""
-    name = write(row(1))
-
-    def login(password: str) -> DataFrame:
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        jaas = f'{module} required username="{broker.user}" password="{password}";'
-        return (
-            spark.read.format("ticdc").option("subscribe", name)
-            .option("kafka.bootstrap.servers", str(broker.sasl_bootstrap_servers))
-            .option("kafka.security.protocol", "SASL_PLAINTEXT").option("kafka.sasl.mechanism", "SCRAM-SHA-256")
-            .option("kafka.sasl.jaas.config", jaas).load()
-        )  # fmt: skip
-
-    assert login(str(broker.password)).count() == 1
-    with pytest.raises(PySparkException, match=r"(?i)authenticat|login") as raised:
-        login("wrong-password-0815")
-    assert "wrong-password-0815" not in str(raised.value)
-
-
 def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """Options that only a stream supports fail at the action: at load(), Spark does not say that it is a batch."""
     frame = load(write(row(1)), startingOffsets="latest")

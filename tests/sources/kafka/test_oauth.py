@@ -12,10 +12,9 @@ import pytest
 from examples.local_kafka import create_topic, produce
 from tests.sources.kafka.reading import DEADLINE, numbers_of
 from tests.support.secure_kafka import OAuthKafka, oauth_kafka
-from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
+from tests.support.token_server import AUDIENCE, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import client_settings
-from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
 
@@ -74,20 +73,6 @@ def chain(error: BaseException | None) -> str:
         texts.append(f"{error!r} {error}")
         error = error.__cause__ or error.__context__
     return "\n".join(texts)
-
-
-@pytest.mark.slow("a broker of its own")
-def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer) -> None:
-    """Look-ups and a read share a token, asked for with id, secret and scope; the broker takes an extension."""
-    given = options(kafka.sasl, server)
-
-    with KafkaCluster(given) as cluster:
-        assert cluster.resolve_ranges() == [OffsetRange("t", 0, 0, RECORDS)]
-    assert numbers_of(given, RECORDS) == list(range(RECORDS))
-
-    assert server.requests == [
-        {"grant_type": "client_credentials", "scope": "read write", "user": f"{CLIENT}:{CLIENT_SECRET}"}
-    ]
 
 
 @pytest.mark.slow("waits until tokens expire")
