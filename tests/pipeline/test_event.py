@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, whole
+from tests.support.captured import Captured, Sizes, load, make_options, random_sizes, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
@@ -364,17 +364,3 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_missing_ddl(context, BatchScope(ddl_copies={"t": {0: DDLCoverage()}}), options)
-
-
-def test_broadcast_ddl_is_collapsed() -> None:
-    """open-protocol sends a DDL event to every partition: one copy is kept, and watermarks are kept from each."""
-    ddl = open_message(({"ts": TSO, "scm": "db", "tbl": "t", "t": 2}, {"q": "drop table t", "t": 4}))
-    mark = open_message(({"ts": TSO, "t": 3}, b""))
-    captured = Captured({}, {1: [Record(*ddl), Record(*mark)], 2: [Record(*ddl), Record(*mark)]})
-
-    rows = captured.read(outputFormat="event").to_pylist()
-
-    assert [(row["_sequence"]["partition"], row["_event_type"]) for row in rows] == [
-        (1, "ddl"), (1, "watermark"), (2, "watermark"),
-    ]  # fmt: skip
-    assert (rows[0]["ddl_type"], rows[0]["ddl_type_code"]) == ("drop table", 4)
