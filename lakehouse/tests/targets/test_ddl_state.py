@@ -78,6 +78,20 @@ def on_rows(state: DDLState, row: Mapping[str, int | None]) -> dict[str, int | N
     return computed(state.on_rows({name: LONG for name in row if name != "ts"}, "ts"), row)
 
 
+def test_values_pass_through_a_name_that_no_row_has_had() -> None:
+    """Of two renames without a row in between, the target never gets the first name, and the second has the values."""
+    state = after(
+        ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"),
+        ddl(20, "ALTER TABLE t RENAME COLUMN b TO c"),
+        ddl(30, "ALTER TABLE t RENAME COLUMN c TO d"),
+    )
+
+    assert on_rows(state, {"ts": 9, "a": 7, "d": None}) == {"ts": 9, "a": 7, "d": 7}
+    assert on_rows(state, {"ts": 9, "a": 7, "b": None}) == {"ts": 9, "a": 7, "b": 7}
+    assert all(one.filled for one in state.filled(["a", "d"]).assignments)
+    assert [one.filled for one in state.filled(["a", "b"]).assignments] == [True, False, False]
+
+
 def test_an_event_that_comes_after_a_later_one() -> None:
     """What the later event has set in the rows of the target stays."""
     state = after(ddl(20, "ALTER TABLE t ADD c bigint DEFAULT 8")).filled(["c"])
@@ -343,8 +357,10 @@ def test_any_order_of_arrival_gives_the_table_of_tidb(seed: int) -> None:
         columns += [name for name in seen if name not in columns]
         columns += [*state.replaced(columns, seen)]
         sets = state.on_rows(dict.fromkeys(columns, LONG), "ts")
+        pending = state.pending_ts(columns)
         for key, row in target.items():
-            target[key] = computed(sets, {**dict.fromkeys(columns), **row})
+            whole = {**dict.fromkeys(columns), **row}
+            target[key] = computed(sets, whole) if (row["ts"] or 0) <= pending else whole
         state = state.filled(columns)
         properties = state.as_properties()
         typed = dict.fromkeys(columns, LONG)
