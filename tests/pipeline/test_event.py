@@ -15,7 +15,6 @@ from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, 
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope, DDLCoverage, ReadContext
-from ticdc_source.planning.inference import take_sample
 from ticdc_source.planning.read_context import warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.schema.table_name import TableName
 
@@ -198,8 +197,7 @@ def test_a_table_that_does_not_occur_is_warned_of() -> None:
         create = canal("CREATE", None, None, isDdl=True, sql="create table u (id int)", table="u")
         captured = Captured.of(insert({"id": "1"}, INT), create)
         options = make_options(outputFormat="event", tableDDL=statements, tables=tables, **given)
-        sample = take_sample(captured.ranges(), captured.fetch, options)
-        assert sample is not None
+        sample = captured.sample(options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warn_of_absent_tables(sample, options)
@@ -221,8 +219,7 @@ def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
 
     def told(*, is_stream: bool = False, **given: str) -> list[str]:
         options = make_options(outputFormat="event", tables="test.t,test.u,test.v", **given)
-        sample = take_sample(captured.ranges(), captured.fetch, options)
-        assert sample is not None
+        sample = captured.sample(options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warn_of_absent_tables(sample, replace(options, is_stream=is_stream))
