@@ -16,6 +16,7 @@ from kafka.net.transport import KafkaTCPTransport
 
 from examples.local_kafka import ExternalKafka, LocalKafka, connect, create_topic, delete_topic
 from tests.support.paths import PACKAGES, ROOT
+from tests.support.spark_settings import LOCAL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,20 +187,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         folders = [str(PRELOAD), PACKAGES, os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
-        builder = SparkSession.builder.master("local[2]").appName("ticdc_source tests")
-        for name, value in {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "2",
+        settings = {
+            **LOCAL,
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.jars": ",".join(map(str, driver_jars())),  # none before `make tidb`
-        }.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        }
+        session = SparkSession.builder.master("local[2]").config(map={**settings}).getOrCreate()
         session.dataSource.register(TiCDCDataSource)
         yield session
         session.stop()

@@ -81,8 +81,6 @@ class Avro:
         watermarks: avro-enable-watermark.
         decimals_as_text: avro-decimal-handling-mode=string.
         unsigned_as_text: avro-bigint-unsigned-handling-mode=string.
-        glue: whether the registry is AWS Glue.
-        time_zone: of the TiCDC server.
     """
 
     extension: bool = False
@@ -224,8 +222,6 @@ class DebeziumAvro:
         extension: enable-tidb-extension.
         old_value: output-old-value.
         numbers_as_text: avro-decimal-handling-mode=string and avro-bigint-unsigned-handling-mode=string.
-        glue: whether the registry is AWS Glue.
-        time_zone: of the TiCDC server.
     """
 
     extension: bool = False

@@ -44,10 +44,8 @@ class CanalJSON:
         only_updated: only-output-updated-columns.
         delete_handle_key: delete-only-output-handle-key-columns.
         compression: large-message-handle-compression.
-        time_zone: of the TiCDC server.
         before_v5_4: as TiCDC v4.0.9 to v5.3: `old` repeats a delete's row, no unsigned, codes always promoted.
         official: as Alibaba's Canal: full types with blanks, several rows in a message.
-        build_ms: the wall clock of the encoder.
     """
 
     extension: bool = False

@@ -120,9 +120,6 @@ class Debezium:
         old_value: output-old-value.
         compression: large-message-handle-compression, of key and value.
         start_ts: debezium-include-start-ts.
-        time_zone: of the TiCDC server.
-        cluster: the cluster's id.
-        build_ms: the wall clock of the encoder.
     """
 
     schema: bool = True

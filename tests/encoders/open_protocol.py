@@ -83,7 +83,6 @@ class OpenProtocol:
         only_updated: only-output-updated-columns, with TiCDC's bug of values that became NULL.
         delete_handle_key: delete-only-output-handle-key-columns.
         compression: large-message-handle-compression.
-        time_zone: of the TiCDC server.
     """
 
     old_value: bool = True

@@ -34,9 +34,6 @@ class RandomTable:
     """A table that changes.
 
     Attributes:
-        database, name: its name.
-        columns: the columns of its newest version.
-        handle_key: the handle key of its newest version.
         versions: what a capture's header says about each version.
         rows: its present rows, as name → value.
     """
@@ -51,13 +48,7 @@ class RandomTable:
 
 
 class Changes:
-    """Makes tables, and the true events of their changes.
-
-    Args:
-        seed: of all randomness.
-        families: the families of types to choose from; all if empty.
-        defaults: whether columns have defaults.
-    """
+    """Makes tables, and the true events of their changes."""
 
     def __init__(self, seed: int, families: tuple[str, ...] = (), *, defaults: bool = True) -> None:
         self.chance = random.Random(seed)

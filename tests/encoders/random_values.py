@@ -70,13 +70,7 @@ def choose(chance: random.Random, only: tuple[str, ...] = ()) -> ColumnType:
 
 
 def widened(chance: random.Random, column_type: ColumnType, only: tuple[str, ...] = ()) -> ColumnType | None:
-    """Return a type to which MODIFY COLUMN can change this one without losing a value; None if there is none.
-
-    Args:
-        chance: chooses.
-        column_type: the old type.
-        only: the families to stay in; all if empty.
-    """
+    """Return a type to which MODIFY COLUMN can change this one without losing a value; None if there is none."""
     name = re.split(r"[( ]", column_type.mysql_type)[0]
     digits = [int(number) for number in re.findall(r"\d+", column_type.mysql_type)]
     unsigned = " unsigned" if column_type.mysql_type.endswith(" unsigned") else ""

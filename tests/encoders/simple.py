@@ -31,7 +31,6 @@ class Simple:
         compression: large-message-handle-compression.
         avro: encoding-format=avro.
         time_zone: of the changefeed; the messages name it.
-        build_ms: the wall clock of the encoder.
     """
 
     compression: str = "none"

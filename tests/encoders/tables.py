@@ -25,11 +25,8 @@ class Column:
     """A column.
 
     Attributes:
-        name: its name.
         mysql_type: `COLUMN_TYPE` of the information schema.
-        nullable: whether it may be NULL.
         charset: the character set of text, enum and set; None for other types.
-        default: the default's text; None if it has none.
         generated: VIRTUAL (in no message), STORED, or "".
         zerofill: whether it is ZEROFILL, which TiDB's information schema does not show.
         on_update: whether it is ON UPDATE CURRENT_TIMESTAMP.
@@ -77,9 +74,6 @@ class Table:
     """One version of a table.
 
     Attributes:
-        schema: the database.
-        name: the table's name.
-        columns: in table order, virtual ones included.
         primary_key: names of its columns, in key order.
         handle_key: names of the columns by which TiCDC knows a row.
         version: the TSO of the version; 0 if nobody asks.

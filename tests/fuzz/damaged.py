@@ -132,15 +132,7 @@ def choices_of(scenario: str, seed: int) -> list[tuple[str, str, str]]:
 
 
 def fuzz(scenario: str, mutants: int, seed: int, *, around: int = GOOD, size: int = ROUND) -> Iterator[Report]:
-    """Fuzz one scenario; yield what each round of mutants has found.
-
-    Args:
-        scenario: the name of a scenario of the corpus.
-        mutants: how many mutants.
-        seed: the same seed makes the same mutants.
-        around: how many good messages there are around the mutants of a round.
-        size: how many mutants a round has.
-    """
+    """Fuzz one scenario; yield what each round of mutants has found."""
     chooser = random.Random(f"{seed} {scenario}")
     captured = load(f"{scenario}.types")
     records = [record for part in captured.partitions.values() for record in part]

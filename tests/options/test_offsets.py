@@ -58,15 +58,6 @@ def test_pieces_cover_the_ranges_exactly(seed: int) -> None:
         assert all(piece.size <= max_records for piece in pieces)
 
 
-@each_seed(100)
-def test_min_partitions_is_about_reached(seed: int) -> None:
-    """If there are enough offsets, the number of pieces is `min_partitions`, except for rounding."""
-    rng = random.Random(seed)
-    ranges = [OffsetRange("t", number, 0, rng.randint(1_000, 100_000)) for number in range(rng.randint(1, 8))]
-    min_partitions = rng.randint(len(ranges), 60)
-    assert abs(len(split_ranges(ranges, min_partitions)) - min_partitions) <= len(ranges)
-
-
 @pytest.mark.parametrize(
     ("sizes", "min_partitions", "max_records", "expected"),
     [
@@ -143,8 +134,3 @@ def test_json_round_trip(seed: int) -> None:
     shuffled = {topic_partition: offsets[topic_partition] for topic_partition in topic_partitions}
     assert json.dumps(to_json_dict(offsets)) == json.dumps(to_json_dict(shuffled))
     assert from_json_dict(json.loads(json.dumps(to_json_dict(offsets)))) == offsets
-
-
-def test_json_layout_is_sparks() -> None:
-    offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
-    assert json.dumps(to_json_dict(offsets)) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'

@@ -28,7 +28,6 @@ from ticdc_source.pipeline import coalesce
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.events import Split
 from ticdc_source.sources.chunk import Chunk
@@ -92,11 +91,7 @@ def read_all(captured: Captured, sizes: Sizes, **given: str) -> tuple[pa.Table, 
     """Read all records; return the rows, the counters, and the number of record batches."""
     options = captured.options(**given)
     schema = captured.schema(**given)
-    context = (
-        captured.context(schema, options) if given["outputFormat"] == "event" else context_of_schema(schema, options)
-    )
-    assert context is not None
-    spec, state = read_spec(schema, options, context), ReadState()
+    spec, state = read_spec(schema, options, captured.context(schema, options)), ReadState()
     (offset_range,) = captured.ranges()
     batches = list(read(captured.fetch(offset_range, sizes), spec, state))
     return pa.Table.from_batches(batches, schema), state.counters, len(batches)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import TOPIC, Captured, Record, load, rows
-from tests.support.messages import TSO, Message, canal, dump, open_message
+from tests.support.messages import TSO, Message, canal, open_message, watermark
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -198,11 +198,6 @@ def events(record: Record) -> list[dict[str, Any]]:
 
 def test_watermarks_of_canal_json_are_read_too() -> None:
     """`resolved` also uses the TIDB_WATERMARK messages of canal-json."""
-    watermark = (None, dump({
-        "id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK", "es": 1,
-        "ts": 1, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
-        "_tidb": {"watermarkTs": TSO + 3},
-    }))  # fmt: skip
-    captured = Captured.of(insert(TSO, 1), watermark)
+    captured = Captured.of(insert(TSO, 1), watermark(TSO + 3))
 
     assert resolved_until(captured.ranges(), captured.fetch, PROTOCOLS["canal-json"]) == TSO + 3

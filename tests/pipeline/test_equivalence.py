@@ -18,7 +18,6 @@ from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.native import native
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.plan import Plan
@@ -53,8 +52,7 @@ MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extensi
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path: bool, **given: str) -> pa.Table | str:
     """Read all records, with the native path or without; return the rows, or the error's text."""
     options = captured.options(**given)
-    context = context_of_schema(schema, options)
-    assert context is not None
+    context = captured.context(schema, options)
     spec = read_spec(schema, options, context)
     spec = replace(spec, plan=replace(spec.plan, native_path=native_path))
     state = ReadState.of(spec)
@@ -118,8 +116,7 @@ def test_the_native_path_has_the_rows_of_a_stream(stream: str, options: dict[str
 
 def plan_for(captured: Captured, **given: str) -> Plan:
     options = captured.options(**given)
-    context = context_of_schema(captured.schema(**given), options)
-    assert context is not None
+    context = captured.context(captured.schema(**given), options)
     return read_spec(captured.schema(**given), options, context).plan
 
 

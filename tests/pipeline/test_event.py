@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, whole
+from tests.support.captured import Captured, Sizes, load, make_options, random_sizes, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope, DDLCoverage, ReadContext
-from ticdc_source.planning.inference import take_sample
 from ticdc_source.planning.read_context import warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.schema.table_name import TableName
 
@@ -198,8 +197,7 @@ def test_a_table_that_does_not_occur_is_warned_of() -> None:
         create = canal("CREATE", None, None, isDdl=True, sql="create table u (id int)", table="u")
         captured = Captured.of(insert({"id": "1"}, INT), create)
         options = make_options(outputFormat="event", tableDDL=statements, tables=tables, **given)
-        sample = take_sample(captured.ranges(), captured.fetch, options)
-        assert sample is not None
+        sample = captured.sample(options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warn_of_absent_tables(sample, options)
@@ -221,8 +219,7 @@ def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
 
     def told(*, is_stream: bool = False, **given: str) -> list[str]:
         options = make_options(outputFormat="event", tables="test.t,test.u,test.v", **given)
-        sample = take_sample(captured.ranges(), captured.fetch, options)
-        assert sample is not None
+        sample = captured.sample(options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warn_of_absent_tables(sample, replace(options, is_stream=is_stream))
@@ -364,17 +361,3 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_missing_ddl(context, BatchScope(ddl_copies={"t": {0: DDLCoverage()}}), options)
-
-
-def test_broadcast_ddl_is_collapsed() -> None:
-    """open-protocol sends a DDL event to every partition: one copy is kept, and watermarks are kept from each."""
-    ddl = open_message(({"ts": TSO, "scm": "db", "tbl": "t", "t": 2}, {"q": "drop table t", "t": 4}))
-    mark = open_message(({"ts": TSO, "t": 3}, b""))
-    captured = Captured({}, {1: [Record(*ddl), Record(*mark)], 2: [Record(*ddl), Record(*mark)]})
-
-    rows = captured.read(outputFormat="event").to_pylist()
-
-    assert [(row["_sequence"]["partition"], row["_event_type"]) for row in rows] == [
-        (1, "ddl"), (1, "watermark"), (2, "watermark"),
-    ]  # fmt: skip
-    assert (rows[0]["ddl_type"], rows[0]["ddl_type_code"]) == ("drop table", 4)

@@ -10,7 +10,6 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.read_context import context_of_schema
 from website.meanings import METRICS
 
 ID = {"id": "int"}
@@ -32,8 +31,7 @@ def test_everything_of_a_range_is_counted_once() -> None:
     captured = Captured.of(*messages)
     options = {"tables": "test.t", "mode": "DROPMALFORMED"}
     schema = captured.schema(**options)
-    context = context_of_schema(schema, make_options(**options))
-    assert context is not None
+    context = captured.context(schema, make_options(**options))
     state = ReadState()
 
     list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, make_options(**options), context), state))

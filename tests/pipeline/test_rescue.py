@@ -14,8 +14,8 @@ from tests.support.messages import TSO, Message, canal, cell, debezium, dump, op
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.inference import infer_table, take_sample
-from ticdc_source.planning.read_context import context_of_schema, context_of_table
+from ticdc_source.planning.inference import infer_table
+from ticdc_source.planning.read_context import context_of_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -162,8 +162,7 @@ def test_texts_that_are_not_utf8_are_counted(invalid: Message) -> None:
     for more in ({}, {"rescuedDataColumn": "kept"}):
         captured, options = Captured.of(invalid, invalid), make_options(**more)
         schema = captured.schema(**more)
-        context = context_of_schema(schema, options)
-        assert context is not None
+        context = captured.context(schema, options)
         state = ReadState()
         list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context), state))
 
@@ -200,8 +199,7 @@ def test_columns_that_were_dropped_are_left_out(protocol: str) -> None:
     narrow, wide = (Captured.of(message(protocol, {name: WIDE[name] for name in row}, row, None)) for row in rows)
     options = make_options(protocol=protocol)
     schema = narrow.schema(protocol=protocol)
-    context = context_of_schema(schema, options)
-    assert context is not None
+    context = narrow.context(schema, options)
 
     def read_as_of(tso: int) -> list[Any]:
         spec = read_spec(schema, options, replace(context, told_at=tso))
@@ -231,8 +229,7 @@ def test_what_a_schema_of_the_users_leaves_out_is_rescued() -> None:
     captured = Captured.of(canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}))
     options = make_options(onSchemaDrift="rescue", protocol="canal-json")
     inferred = captured.schema(onSchemaDrift="rescue")
-    context = context_of_schema(inferred, options)
-    assert context is not None
+    context = captured.context(inferred, options)
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("_RESCUED_data", pa.string())])
 
     batch = next(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
@@ -250,8 +247,7 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
         canal("INSERT", [{"id": "1", "level": "2"}], None, {"id": "int", "level": "enum"}),
     )
     options = make_options(onSchemaDrift="rescue")
-    sample = take_sample(captured.ranges(), captured.fetch, options)
-    assert sample is not None
+    sample = captured.sample(options)
     context = context_of_table(infer_table(sample), sample)
     schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
 

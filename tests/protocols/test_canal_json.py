@@ -62,54 +62,6 @@ def test_an_update_without_old_has_no_preimage() -> None:
     assert [row["_change_type"] for row in rows(canal("UPDATE", [{"id": "1"}], None, ID))] == ["update_postimage"]
 
 
-@pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
-def test_messages_of_ticdc_before_5_4() -> None:
-    """INSERT has `old:[null]`, DELETE has `old` equal to `data`, and `ts` is 0 (docs/wire.md, item 75)."""
-    row = {"id": "1"}
-    messages = [
-        canal("INSERT", [row], [None], ID, {"id": -5}, ts=0),
-        canal("DELETE", [row], [row], ID, {"id": -5}, ts=0),
-    ]
-
-    decoded = rows(*messages, includeMetadata="all")
-
-    assert [(r["_change_type"], r["id"], r["_build_ts"]) for r in decoded] == [("insert", 1, None), ("delete", 1, None)]
-
-
-@pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
-def test_old_messages_without_the_sign_are_read_with_either_sign() -> None:
-    """Before v5.4 no message says "unsigned", and `sqlType` is larger: the type has room for both signs."""
-    types = {**ID, "t": "tinyint", "i": "int", "b": "bigint"}
-    codes = {"id": -5, "t": 5, "i": -5, "b": 3}
-    messages = [canal("INSERT", [row], [None], types, codes) for row in (
-        {"id": "1", "t": "255", "i": "4294967295", "b": "18446744073709551615"},
-        {"id": "2", "t": "-128", "i": "-2147483648", "b": "-9223372036854775808"},
-    )]  # fmt: skip
-
-    decoded = [(row["t"], row["i"], row["b"]) for row in rows(*messages)]
-
-    assert decoded == [(255, 4294967295, 2**64 - 1), (-128, -(2**31), -(2**63))]
-
-
-def test_official_canal_puts_several_rows_into_a_message() -> None:
-    """Each row of `data` is an event of its own; `index` orders the images. Members may come in any order."""
-    types = {"id": "int(11)", "name": "varchar(8)"}
-    message = {
-        "data": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}], "database": "test", "es": TSO >> 18, "id": 5,
-        "isDdl": False, "mysqlType": types, "old": [{"name": "x"}, {"name": "y"}], "pkNames": ["id"], "sql": "",
-        "sqlType": {"id": 4, "name": 12}, "table": "t", "ts": TSO >> 18, "type": "UPDATE",
-    }  # fmt: skip
-
-    decoded = rows((None, dump(message)))
-
-    assert [(row["_change_type"], row["id"], row["name"], row["_sequence"]["index"]) for row in decoded] == [
-        ("update_preimage", 1, "x", -(1 << 31)),
-        ("update_postimage", 1, "a", 0),
-        ("update_preimage", 2, "y", 1 - (1 << 31)),
-        ("update_postimage", 2, "b", 1),
-    ]
-
-
 def test_without_the_extension_the_version_is_a_lower_bound() -> None:
     """Without `_tidb` the commit version is the event's time in ms, as a TSO."""
     row = rows(canal("INSERT", [{"id": "1"}], None, ID))[0]
@@ -124,17 +76,6 @@ def test_unknown_and_missing_members_of_the_extension_are_no_error(extension: An
     row = rows(canal("INSERT", [{"id": "1"}], None, ID, _tidb=extension))[0]
 
     assert row["_commit_version"] == (TSO if extension else TSO >> 18 << 18)
-
-
-def test_ddl_and_watermarks_are_no_rows() -> None:
-    """DDL of any type and watermarks never fail a read."""
-    messages = [
-        canal(ddl_type, None, None, isDdl=True, sql="…", pkNames=None, table="")
-        for ddl_type in ("CREATE", "RENAME", "CINDEX", "DINDEX", "ALTER", "ERASE", "TRUNCATE", "QUERY")
-    ]
-    watermark = canal("TIDB_WATERMARK", None, None, database="", table="", pkNames=None, _tidb={"watermarkTs": TSO})
-
-    assert [row["id"] for row in rows(*messages, watermark, canal("INSERT", [{"id": "1"}], None, ID))] == [1]
 
 
 def test_escaped_names_are_the_same_table() -> None:

@@ -77,30 +77,6 @@ def test_without_schema_and_ddl_types_are_those_of_json() -> None:
     }  # fmt: skip
 
 
-def test_a_column_has_the_version_of_its_commit_ts() -> None:
-    """Rows without schema have the old type up to the commit-ts of a DDL event, and the new type after it."""
-    first, second = TSO, TSO + 100
-    columns = [declared("id", "INT"), declared("d", "DATETIME"), declared("n", "INT")]
-    changed = [declared("id", "INT"), declared("d", "DATETIME", length=6), declared("n", "BIGINT UNSIGNED")]
-
-    def row(number: int, commit_ts: int, value: int, other: int) -> Message:
-        return debezium("c", None, {"id": number, "d": value, "n": other}, source={"commit_ts": commit_ts})
-
-    decoded = rows(
-        debezium_ddl(first, "CREATE", columns),
-        row(1, first + 1, 1000, -1),
-        row(2, second, 1000, -1),
-        debezium_ddl(second, "ALTER", changed, "ALTER"),
-        row(3, second + 1, 1_000_000, -1),
-        row(1, first + 1, 1000, -1),  # delivered again after a restart
-    )
-
-    one_second = datetime.datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001
-    assert [(row["d"], row["n"]) for row in decoded] == [
-        (one_second, -1), (one_second, -1), (one_second, 2**64 - 1), (one_second, -1),
-    ]  # fmt: skip
-
-
 def test_a_decimal_has_the_scale_that_ddl_declares() -> None:
     """A double has that many digits of fraction; one beyond the precision is the column's largest value."""
     ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "DECIMAL", length=18, scale=2)])
@@ -182,42 +158,12 @@ def test_rows_have_the_labels_of_a_text(type_name: str, value: str, number: int)
     assert [found["c"] for found in rows(ddl, row, schemaHints="c int")] == [number]
 
 
-def test_updates_and_deletes() -> None:
-    """An update without `before` has no preimage; a delete has its row in `before`; `r` is an insert."""
-    messages = [
-        debezium("u", {"id": 1}, {"id": 2}, [ID]),
-        debezium("u", None, {"id": 3}, [ID]),
-        debezium("d", {"id": 4}, None, [ID]),
-        debezium("r", None, {"id": 5}, [ID]),
-    ]
-
-    assert [(row["_change_type"], row["id"]) for row in rows(*messages)] == [
-        ("update_preimage", 1), ("update_postimage", 2), ("update_postimage", 3), ("delete", 4), ("insert", 5),
-    ]  # fmt: skip
-
-
 def test_key_columns_are_those_of_the_kafka_key() -> None:
     """The schema marks the columns of the handle key."""
     schema = Captured.of(debezium("c", None, {"id": 1, "c": 2}, [ID, field("int32")], key={"id": 1})).schema()
 
     assert schema.field("id").metadata[b"ticdc.key"] == b"true"
     assert b"ticdc.key" not in schema.field("c").metadata
-
-
-@pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
-def test_native_debezium_without_a_wrapper() -> None:
-    """Native Debezium writes messages without `payload`, tombstones, heartbeats and transaction boundaries."""
-    source = {"connector": "mysql", "db": "test", "table": "t", "ts_ms": TSO >> 18}
-    messages = [
-        (b"{}", dump({"before": None, "after": {"id": 1}, "source": source, "op": "c", "ts_ms": 1})),
-        (b"{}", None),
-        (b"{}", dump({"ts_ms": 5})),
-        (b"{}", dump({"status": "BEGIN", "id": "x", "ts_ms": 5})),
-    ]
-
-    decoded = rows(*messages)
-
-    assert [(row["id"], row["_commit_version"]) for row in decoded] == [(1, TSO >> 18 << 18)]
 
 
 def test_watermarks_and_ddl_are_no_rows() -> None:
@@ -374,17 +320,6 @@ def test_rows_of_a_snapshot_are_inserts(snapshot: object) -> None:
     row = rows((key, value))[0]
 
     assert (row["_change_type"], row["id"], row["_commit_version"]) == ("insert", 1, 1_000 << 18)
-
-
-@undescribed
-def test_tombstones_and_truncate_are_no_rows() -> None:
-    """The tombstone of a delete and a TRUNCATE TABLE event give no row."""
-    gone = debezium("d", {"id": 1}, None, [KEY], source=MYSQL)
-    truncate = debezium("t", None, None, [KEY], source=MYSQL)
-
-    decoded = Captured.of(debezium("c", None, {"id": 1}, [KEY], source=MYSQL), gone, (gone[0], None), truncate).read()
-
-    assert decoded.column("_change_type").to_pylist() == ["insert", "delete"]
 
 
 @undescribed

@@ -21,43 +21,6 @@ def one_value(code: int, value: Any, flags: int = 0, **options: str) -> Any:
     return rows(open_message(open_row(body)), **options)[0]["c"]
 
 
-def test_events_of_one_message_keep_their_order_and_index() -> None:
-    """Events of several tables in one message come in the order of their frames; `index` numbers them."""
-    message = open_message(
-        open_row({"u": {"id": cell(INT, 1)}}),
-        open_row({"u": {"id": cell(INT, 7)}}, table="other"),
-        open_row({"d": {"id": cell(INT, 2)}}, ts=TSO + 1),
-    )
-
-    decoded = rows(message, tables="test.t")
-
-    assert [(row["_change_type"], row["id"], row["_sequence"]["index"]) for row in decoded] == [
-        ("insert", 1, 0),
-        ("delete", 2, 2),
-    ]
-    assert [row["_commit_version"] for row in decoded] == [TSO, TSO + 1]
-
-
-def test_an_update_without_its_old_row_is_an_insert() -> None:
-    """`u` without `p` may be an update: the row is an insert, to be applied as an upsert (docs/wire.md, item 10)."""
-    assert rows(open_message(open_row({"u": {"id": cell(INT, 1)}})))[0]["_change_type"] == "insert"
-
-
-def test_old_values_without_names_are_restored() -> None:
-    """Flat members of `p` (docs/wire.md, item 35) are matched by type and flags, in table order."""
-    new = {"id": cell(INT, 1, HANDLE), "t": cell(INT, None, 65), "s": cell(VARCHAR, None, 64), "v": cell(INT, 9, 65)}
-    flat = b'{"u":%b,"p":{"v":{"t":3,"f":65,"v":8},"t":3,"f":65,"v":7,"t":15,"f":64,"v":"x"}}' % dump(new)
-    lost = b'{"u":%b,"p":{"t":3,"f":65,"v":7}}' % dump(
-        {"id": cell(INT, 2), "a": cell(INT, None, 65), "b": cell(INT, None, 65)}
-    )
-
-    decoded = [(row["id"], row["t"], row["s"], row["v"]) for row in rows(open_message(open_row(flat)))]
-    ambiguous = [row["_change_type"] for row in rows(open_message(open_row(lost)))]
-
-    assert decoded == [(1, 7, "x", 8), (1, None, None, 9)]
-    assert ambiguous == ["update_postimage"]
-
-
 def test_old_values_without_names_never_share_a_repeated_column() -> None:
     """Flat members of `p` go to a column each, also if a broken message has a member of `u` twice: the last counts."""
     broken = b'{"u":{%b,%b,%b},"p":{"t":3,"f":65,"v":7,"t":3,"f":65,"v":8}}' % (
@@ -69,31 +32,6 @@ def test_old_values_without_names_never_share_a_repeated_column() -> None:
     decoded = [(row["a"], row["b"]) for row in rows(open_message(open_row(broken)))]
 
     assert decoded == [(7, 8), (None, None)]
-
-
-def test_header_only_and_resolved_messages_hold_no_rows() -> None:
-    """A key without events and resolved events are no rows, whether their value is eight zero bytes, empty or null."""
-    version = (1).to_bytes(8, "big")
-    resolved = version + framed(dump({"ts": TSO, "t": 3}))
-    two = version + framed(dump({"ts": TSO, "t": 3}), dump({"ts": TSO + 1, "t": 3}))
-    messages = [
-        (version, b""), (version, None), (resolved, bytes(8)), (resolved, b""), (resolved, None), (two, bytes(16)),
-        open_message(open_row({"u": {"id": cell(INT, 1)}})),
-    ]  # fmt: skip
-
-    assert [row["id"] for row in rows(*messages)] == [1]
-
-
-def test_ddl_and_rows_may_share_a_message() -> None:
-    """v4.0 put several DDL or resolved events into a message; they never fail a read (docs/wire.md, item 5)."""
-    message = open_message(
-        ({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "CREATE TABLE t(id INT)", "t": 3}),
-        ({"ts": TSO, "scm": "test", "t": 2}, {"q": "CREATE DATABASE test", "t": "1"}),
-        open_row({"u": {"id": cell(INT, 1)}}),
-        ({"ts": TSO, "t": 3}, b""),
-    )
-
-    assert [row["_sequence"]["index"] for row in rows(message)] == [2]
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -114,20 +52,6 @@ def test_a_ddl_code_is_its_type(as_text: bool) -> None:
         "truncate partition": "truncate_partition", "modify schema charset and collate": "alter_database",
         "lock table": "other", "drop sequence": "drop_sequence",
     }  # fmt: skip
-
-
-def test_a_row_without_flags_is_a_bad_record() -> None:
-    """A row of TiCDC up to v4.0.4, which wrote no flags, is refused with its reason; later releases are read."""
-    old = {"id": {"t": INT, "h": True, "v": 1}, "c": {"t": VARCHAR, "v": "a"}}
-    new = {"id": cell(INT, 2, HANDLE, h=True), "c": cell(VARCHAR, "b", 64)}
-    messages = [open_message(open_row({"u": row})) for row in (new, old, new)]
-
-    found = rows(*messages, mode="PERMISSIVE")
-
-    assert [row["id"] for row in found] == [2, None, 2]
-    assert "TiCDC up to v4.0.4" in str(found[1]["_corrupt_record"])
-    with pytest.raises(DecodeError, match=r"column 'id' has no flags .*offset=1"):
-        rows(*messages)
 
 
 @pytest.mark.parametrize(("code", "flags", "value", "expected"), [
@@ -276,14 +200,6 @@ def test_times_without_their_fraction_are_times() -> None:
     messages = [open_message(open_row({"u": {"c": cell(11, text, 65)}})) for text in ("-01:02:03", "01:02:03.5")]
 
     assert [row["c"].total_seconds() for row in rows(*messages)] == [-3723.0, 3723.5]
-
-
-def test_the_last_of_repeated_members_counts() -> None:
-    """A key frame with `"ohk":true,"ohk":false` is not handle-key-only (docs/wire.md, item 12)."""
-    head = b'{"ts":%d,"scm":"test","tbl":"t","t":1,"ohk":true,"ohk":false}' % TSO
-    message = ((1).to_bytes(8, "big") + framed(head), framed(dump({"u": {"id": cell(INT, 1)}})))
-
-    assert [row["id"] for row in rows(message)] == [1]
 
 
 @pytest.mark.parametrize(("message", "reason"), [

@@ -9,7 +9,6 @@ from tests.support.captured import Captured, load, make_options, single, whole
 from tests.support.messages import TSO, Message, dump, simple, simple_definition
 from ticdc_source.errors import DecodeError, UnsupportedTypeError
 from ticdc_source.pipeline.spec import read_spec
-from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import splits_of
@@ -114,8 +113,7 @@ def test_messages_with_and_without_a_start_ts_take_the_native_path() -> None:
     """Once templates are learned, native code reads both kinds."""
     captured = Captured.of(simple_definition("BOOTSTRAP", {"id": INT}), *map(with_start_ts, range(300)))
     options, schema = make_options(), captured.schema()
-    context = context_of_schema(schema, options)
-    assert context is not None
+    context = captured.context(schema, options)
     (chunk,) = captured.fetch(captured.ranges()[0])
     decoder, learned = PROTOCOLS["simple"], Learned(definitions=context.definitions)
     (events,) = decoder.split(chunk).tables.values()

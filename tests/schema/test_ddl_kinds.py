@@ -101,15 +101,6 @@ def test_a_ddl_of_a_database_names_the_database(message: Message) -> None:
         captured.read(outputFormat="event", onDestructiveDDL="fail")
 
 
-def test_debezium_has_no_type_for_a_ddl_without_changes() -> None:
-    """An empty `tableChanges` has no type, so `ddl_type` is NULL; `ddl_kind` comes from the statement."""
-    message = debezium_ddl(TSO, "TRUNCATE TABLE t", [], tableChanges=[])
-
-    (row,) = Captured.of(message).read(outputFormat="event").to_pylist()
-
-    assert (row["ddl_type"], row["ddl_kind"], row["table_changes"]) == (None, "truncate_table", "[]")
-
-
 @pytest.mark.parametrize(
     "query",
     [

@@ -5,7 +5,7 @@ import pytest
 from tests.support.captured import Captured, load, make_options
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
-from ticdc_source.planning.inference import infer_table, take_sample
+from ticdc_source.planning.inference import infer_table
 from ticdc_source.planning.read_schema import check_types
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -189,8 +189,7 @@ def test_an_option_that_is_not_a_create_table_is_an_error(text: str) -> None:
 
 
 def columns_of(captured: Captured, options: Options) -> tuple[Column, ...]:
-    sample = take_sample(captured.ranges(), captured.fetch, options)
-    assert sample is not None
+    sample = captured.sample(options)
     return infer_table(sample).columns
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.support.spark_settings import LOCAL
 from ticdc_source.spark.source import TiCDCDataSource
 
-HOST = "127.0.0.1"
 SETTINGS = {
+    **LOCAL,
     "spark.cores.max": "2",
-    "spark.driver.bindAddress": HOST,
-    "spark.driver.host": HOST,
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -26,18 +25,13 @@ SETTINGS = {
     "spark.speculation.minTaskRuntime": "10ms",
     "spark.speculation.multiplier": "1.0",
     "spark.speculation.quantile": "0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 
 
 def main(master: str, bootstrap: str, topic: str, folder: str) -> None:
     """Run the steps until the standard input ends."""
-    builder = SparkSession.builder.master(master).config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+    spark = SparkSession.builder.master(master).config(map={**settings}).getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
     given = {
         "kafka.bootstrap.servers": bootstrap,

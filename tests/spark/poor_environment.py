@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.support.spark_settings import LOCAL
+
 # Python runs this at its start, because it comes first on the path of Spark's workers: kafka cannot be imported as long
 # as a file exists.
 _SITE = """
@@ -35,10 +37,7 @@ def main(servers: str, topic: str) -> None:
     (here / "sitecustomize.py").write_text(_SITE.format(flag=str(flag)))
     (here / "pyspark_broken.py").write_text("raise RuntimeError('broken on purpose')")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(here), os.environ["PYTHONPATH"]])
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    spark = (
-        builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[1]").config(map={**LOCAL}).getOrCreate()
 
     def read() -> int:
         reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", topic)

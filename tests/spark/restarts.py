@@ -31,8 +31,6 @@ class Query:
     """A stream that writes Parquet files, or keeps a copy of a table.
 
     Attributes:
-        options: the source's options.
-        folder: the folder of its `output` and its `checkpoint`.
         keys: the columns that identify a row, to keep a copy as `tests.support.parquet_copy` does; none to write files.
         schema: the user's schema; None to infer it at each start.
         alone_at_first: whether the next queries start only after its first micro-batch is committed.
@@ -55,12 +53,7 @@ class Query:
         return Path(self.folder) / "checkpoint"
 
     def start(self, spark: "SparkSession", **more: Any) -> "StreamingQuery":
-        """Start it, or continue it.
-
-        Args:
-            spark: the session.
-            more: options that replace others; and a trigger, of which `availableNow=True` ends after the last record.
-        """
+        """Start it, or continue it; the trigger `availableNow=True` ends after the last record."""
         trigger = {name: more.pop(name) for name in ("availableNow", "processingTime") if name in more}
         reader = spark.readStream.format("ticdc").options(**{**self.options, **more})
         frame = (reader.schema(self.schema) if self.schema else reader).load()
@@ -126,14 +119,7 @@ def _batches(folder: Path) -> Iterator[int]:
 
 
 class Program:
-    """A process that a test kills: Python, its JVM, and the JVM's Python workers.
-
-    Args:
-        python: the interpreter.
-        arguments: what it runs: a module and its arguments.
-        folder: its current folder, with its output.
-        environment: more of its environment.
-    """
+    """A process that a test kills: Python, its JVM, and the JVM's Python workers."""
 
     def __init__(
         self, python: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
@@ -159,16 +145,7 @@ class Program:
             )
 
     def wait_for(self, reached: Callable[[], bool], *, stop: bool = False, seconds: float = 600.0) -> None:
-        """Wait until a condition holds.
-
-        Args:
-            reached: returns whether it holds.
-            stop: whether to stop driver and JVM then, so that it still holds when this returns.
-            seconds: how long to wait.
-
-        Raises:
-            AssertionError: the child has ended, or the time is up.
-        """
+        """Wait until a condition holds; with `stop`, driver and JVM are stopped then, so that it still holds."""
         deadline = time.monotonic() + seconds
         while True:
             if reached():
@@ -193,11 +170,7 @@ class Program:
         return self._process.poll()
 
     def end(self, seconds: float = 60.0) -> int:
-        """Close its input, which asks it to end, and return its exit code.
-
-        Raises:
-            TimeoutExpired: it has not ended.
-        """
+        """Close its input, which asks it to end, and return its exit code."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         return self._process.wait(seconds)
@@ -248,14 +221,7 @@ class Program:
 
 
 class Child(Program):
-    """A process that runs queries.
-
-    Args:
-        queries: the queries that it runs.
-        folder: its current folder, with its output.
-        module: the program.
-        python: the interpreter.
-    """
+    """A process that runs queries."""
 
     def __init__(
         self,
@@ -299,32 +265,21 @@ def _descendants(pid: int) -> set[int]:
 
 
 def session(master: str = "local[2]", java: str = "") -> "SparkSession":
-    """Return a session that writes nothing outside the current folder.
-
-    Args:
-        master: Spark's master.
-        java: more options of the driver's Java.
-    """
+    """Return a session that writes nothing outside the current folder."""
     from pyspark.sql import SparkSession
 
+    from tests.support.spark_settings import LOCAL
     from tests.versions.scenario import register
 
-    builder = SparkSession.builder.master(master)
     here = os.getcwd()  # noqa: PTH109 (as text)
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    settings = {
+        **LOCAL,
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={here} {java}",
         "spark.local.dir": here,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{here}/warehouse",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    }
+    spark = SparkSession.builder.master(master).config(map={**settings}).getOrCreate()
     register(spark)
     return spark
 

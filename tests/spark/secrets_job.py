@@ -14,27 +14,23 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.support.spark_settings import LOCAL
 from ticdc_source.spark.source import TiCDCDataSource
 
 
 def session(folder: Path) -> SparkSession:
     """Start a session that writes everything it writes into a folder."""
     (folder / "events").mkdir()
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    settings = {
+        **LOCAL,
         "spark.eventLog.compress": "false",  # it is searched
         "spark.eventLog.dir": f"file://{folder}/events",
         "spark.eventLog.enabled": "true",
         "spark.local.dir": str(folder / "local"),
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.ui.explainMode": "extended",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    }
+    spark = SparkSession.builder.master("local[2]").config(map={**settings}).getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
     return spark
 

@@ -37,17 +37,7 @@ def environment(**more: str) -> dict[str, str]:
 def daemon(
     folder: Path, up: str, name: str, *arguments: str, host: str = HOST, spark: Path = SPARK, **more: str
 ) -> Iterator[tuple["subprocess.Popen[bytes]", "re.Match[str]"]]:
-    """Run a process of the cluster until the end of the block; the block starts when its log says that it is up.
-
-    Args:
-        folder: its current folder, with its log.
-        up: a pattern of what its log says then.
-        name: its class.
-        arguments: its arguments.
-        host: its address.
-        spark: the folder of its PySpark.
-        more: variables for its environment.
-    """
+    """Run a process of the cluster until the end of the block; the block starts when its log says that it is up."""
     folder.mkdir()
     log = folder / "log"
     with log.open("wb") as file:
@@ -76,14 +66,7 @@ def daemon(
 
 @contextmanager
 def cluster(folder: Path, hosts: Sequence[str] = (HOST, HOST), spark: Path = SPARK, **more: str) -> Iterator[Cluster]:
-    """Run a master and two workers with one core each, on free ports.
-
-    Args:
-        folder: where their logs, and the logs of executors, are.
-        hosts: the addresses of the workers.
-        spark: the folder of the PySpark whose cluster it is.
-        more: variables for the environment of the workers and their executors.
-    """
+    """Run a master and two workers with one core each, on free ports."""
     with ExitStack() as stack:
         master, found = stack.enter_context(
             daemon(

@@ -26,6 +26,11 @@ def insert(number: int, **more: str) -> Message:
     return canal("INSERT", [{"id": str(number), **more}], None, types, _tidb={"commitTs": TSO + number})
 
 
+def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> None:
+    """Write messages to a partition."""
+    produce(servers, topic, [(partition, *message, [], None) for message in messages])
+
+
 def write_rows(servers: str, topic: str, *numbers: int, partitions: int = 1) -> None:
     """Write inserts with these ids, to partition 0 or to several partitions in turn."""
     records: list[Record] = [(number % partitions, *insert(number), [], None) for number in numbers]
@@ -34,14 +39,7 @@ def write_rows(servers: str, topic: str, *numbers: int, partitions: int = 1) -> 
 
 @dataclass
 class Stream:
-    """A stream that writes Parquet files and can be restarted from its checkpoint.
-
-    Attributes:
-        spark: the session.
-        frame: its rows.
-        folder: the folder of its output and its checkpoint.
-        started: its queries so far.
-    """
+    """A stream that writes Parquet files and can be restarted from its checkpoint."""
 
     spark: SparkSession
     frame: DataFrame
@@ -96,11 +94,7 @@ def sizes(query: StreamingQuery) -> list[int]:
 
 
 def wait_for(query: StreamingQuery, reached: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        PySparkException: the query failed.
-    """
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not reached():
         failed = query.exception()

@@ -1,8 +1,6 @@
 """The batch reader, through Spark and a real broker."""
 
-import datetime
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import produce
 from tests.fixtures import Kafka
-from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
+from tests.support.messages import TSO, Message, canal, debezium
 from ticdc_source import read_arrow
 from ticdc_source.errors import DecodeError
 
@@ -78,37 +76,6 @@ def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], b
     assert {r["_commit_version"] for r in found} == {TSO + n for n in range(30)}
 
 
-def test_every_arrow_type_reaches_spark(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """A value of each Arrow type arrives in a Spark row."""
-    flags = 65
-    name = write(open_message(open_row({"u": {
-        "id": cell(3, 1, 2), "i8": cell(1, -128), "i16": cell(2, -5), "i64": cell(8, 2**63 - 1),
-        "u64": cell(8, 2**64 - 1, 128), "f": cell(4, 0.5), "d": cell(5, 1e300), "dec": cell(246, "-0.10"),
-        "s": cell(15, "é"),
-        "b": cell(15, r"\xff", 1),
-        "day": cell(10, "0001-01-01", flags), "dt": cell(12, "9999-12-31 23:59:59.999999", flags),
-        "ts": cell(7, "2024-01-01 00:00:00", flags), "t": cell(11, "-838:59:59", flags), "v": cell(225, "[1,2]"),
-        "y": cell(13, 1999), "bit": cell(16, 2**64 - 1),
-    }})))  # fmt: skip
-
-    found = load(name).collect()[0]
-
-    assert found["u64"] == Decimal(2**64 - 1)
-    assert (found["i8"], found["i16"], found["i64"], found["y"], found["bit"]) == (-128, -5, 2**63 - 1, 1999, -1)
-    assert (found["f"], found["d"], found["dec"], found["s"], bytes(found["b"])) == (
-        0.5,
-        1e300,
-        Decimal("-0.10"),
-        "é",
-        b"\xff",
-    )
-    assert found["day"] == datetime.date(1, 1, 1)
-    assert found["dt"] == datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 (DATETIME has no zone)
-    assert found["t"] == -datetime.timedelta(hours=838, minutes=59, seconds=59)
-    assert found["v"] == [1.0, 2.0]
-    assert load(name).where("ts = timestamp'2024-01-01T00:00:00Z'").count() == 1
-
-
 def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """includeMetadata, includeHeaders and metadataColumnPrefix add columns with the right values."""
     name = write(row(1), headers=[("h", b"v")])
@@ -162,26 +129,6 @@ def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, t
     assert load(name, minPartitions=4).rdd.getNumPartitions() == 4
     assert load(name, maxRecordsPerPartition=3).rdd.getNumPartitions() == 4
     assert load(name, maxRecordsPerPartition=3).count() == 10
-
-
-def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
-    """Java-style SASL options work on driver and workers; the error for a wrong password does not contain it."""
-    name = write(row(1))
-
-    def login(password: str) -> DataFrame:
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        jaas = f'{module} required username="{broker.user}" password="{password}";'
-        return (
-            spark.read.format("ticdc").option("subscribe", name)
-            .option("kafka.bootstrap.servers", str(broker.sasl_bootstrap_servers))
-            .option("kafka.security.protocol", "SASL_PLAINTEXT").option("kafka.sasl.mechanism", "SCRAM-SHA-256")
-            .option("kafka.sasl.jaas.config", jaas).load()
-        )  # fmt: skip
-
-    assert login(str(broker.password)).count() == 1
-    with pytest.raises(PySparkException, match=r"(?i)authenticat|login") as raised:
-        login("wrong-password-0815")
-    assert "wrong-password-0815" not in str(raised.value)
 
 
 def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:

@@ -54,13 +54,7 @@ TABLE = {"tables": "shop.orders"}
 
 
 class Writer(threading.Thread):
-    """Writes captured records to a topic, over and over and a few at a time, until the end.
-
-    Args:
-        servers: the brokers.
-        topic: the topic.
-        records: what to write to each partition.
-    """
+    """Writes captured records to a topic, over and over and a few at a time, until the end."""
 
     def __init__(self, servers: str, topic: str, records: Mapping[int, list[Record]]) -> None:
         super().__init__(daemon=True)

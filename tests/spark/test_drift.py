@@ -7,20 +7,14 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.kernels.test_variants import SEED, random_document
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import failure_of, insert, write_rows
-from tests.support.messages import TSO, Message, canal
+from tests.spark.streams import failure_of, insert, write, write_rows
+from tests.support.messages import canal
 from ticdc_source.kernels.variants import variant_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-def write(servers: str, topic: str, *messages: Message) -> None:
-    """Write records to partition 0."""
-    produce(servers, topic, [(0, key, value, [], None) for key, value in messages])
 
 
 @pytest.mark.slow("three streams, one after the other")
@@ -57,22 +51,6 @@ def test_a_stream_that_rescues_continues(stream: MakeStream, servers: str, topic
     rows = one.spark.read.parquet(str(one.folder / "output")).orderBy("id").collect()
 
     assert [row["_rescued_data"] for row in rows] == [None, '{"note":"new"}']
-
-
-def test_ddl_in_the_topic_types_a_batch(spark: SparkSession, broker: Kafka, topic: MakeTopic) -> None:
-    """A batch has the precision and the labels of a CREATE TABLE event."""
-    name = topic()
-    ddl = canal("CREATE", isDdl=True, sql="create table t (id int, d decimal(9,2), e enum('a','b'))", pkNames=None,
-                _tidb={"commitTs": TSO})  # fmt: skip
-    types = {"id": "int", "d": "decimal", "e": "enum"}
-    row = canal("INSERT", [{"id": "1", "d": "1.50", "e": "2"}], None, types, _tidb={"commitTs": TSO + 1})
-    write(broker.bootstrap_servers, name, ddl, row)
-    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
-
-    frame = spark.read.format("ticdc").options(**options).load().select("d", "e")
-
-    assert [field.dataType.simpleString() for field in frame.schema] == ["decimal(9,2)", "string"]
-    assert [tuple(row) for row in frame.collect()] == [(Decimal("1.50"), "b")]
 
 
 def test_json_columns_as_variants(spark: SparkSession, broker: Kafka, topic: MakeTopic) -> None:

@@ -15,13 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import ticdc_source
-from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of
-from tests.spark.streams import Stream, failure_of, wait_for, written_files
+from tests.spark.streams import Stream, failure_of, wait_for, write, written_files
 from tests.spark.test_restarts import KILLS, SEED
-from tests.support.messages import canal
+from tests.support.messages import watermark
 from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, text_session
 from tests.tidb.sql import SAFE_POINT
@@ -190,8 +189,7 @@ def test_records_of_all_tables(
     sql.run("BEGIN")
     ((now,),) = sql.rows("SELECT @@tidb_current_ts")
     sql.run("ROLLBACK")
-    mark: dict[str, Any] = {"database": "", "table": "", "_tidb": {"watermarkTs": int(now or 0)}}
-    produce(broker.bootstrap_servers, name, [(0, *canal("TIDB_WATERMARK", None, None, None, **mark), [], None)])
+    write(broker.bootstrap_servers, name, watermark(int(now or 0)))
     at_mark = [writer.rows() for writer in writers]
     reading.finish(each=take, availableNow=True)
 

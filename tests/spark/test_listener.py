@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
-from examples.local_kafka import produce
 from tests.inspection.test_progress import line
 from tests.spark.conftest import MakeStream, MakeTopic
+from tests.spark.streams import write
 from tests.support.messages import Message, canal
 from tests.support.s3 import s3_server
 from ticdc_source import StreamProgress, progress_listener
@@ -71,11 +71,6 @@ def insert(number: int, age: float) -> Message:
 
 def watermark(age: float) -> Message:
     return canal("TIDB_WATERMARK", _tidb={"watermarkTs": ts(age)})
-
-
-def write(servers: str, topic: str, *messages: Message) -> None:
-    """Write messages to partition 0."""
-    produce(servers, topic, [(0, *message, [], None) for message in messages])
 
 
 def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from examples.local_kafka import Record, produce
+from examples.local_kafka import produce
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.support.captured import Captured, events_of, load
-from tests.support.messages import TSO, canal, dump, open_message
+from tests.support.messages import TSO, canal, open_message, watermark
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
@@ -29,46 +27,12 @@ def batch(spark: SparkSession, servers: str) -> Read:
     return read
 
 
-def write(servers: str, topic: str, *captured: Captured) -> list[tuple[Any, ...]]:
-    """Write captured messages; return (partition, event type, table, statement or watermark) of each true event."""
-    records: list[Record] = []
-    events = []
-    for one in captured:
-        for partition, found in one.partitions.items():
-            for record in found:
-                records.append((partition, record.key, record.value, [], None))
-                for event in record.truth["events"] if record.truth["op"] == "batch" else [record.truth]:
-                    if event["op"] == "ddl":
-                        summary = ("ddl", event["ddl_query"])
-                    elif event["op"] == "watermark":
-                        summary = ("watermark", event["commit_ts"])
-                    else:
-                        summary = (event["op"], f"{event['schema']}.{event['table']}")
-                    if event["op"] != "ddl" or partition == 0:
-                        events.append((partition, *summary))
-    produce(servers, topic, records)
-    return sorted(events, key=lambda event: event[0])
-
-
-def summary_of(row: Row) -> tuple[Any, ...]:
-    partition = row["_sequence"]["partition"]
-    if row["_event_type"] == "ddl":
-        return partition, "ddl", row["ddl_query"]
-    if row["_event_type"] == "watermark":
-        return partition, "watermark", row["watermark_ts"]
-    return partition, row["_op"], f"{row['_database']}.{row['_table']}"
-
-
-def test_a_mixed_topic_has_exactly_the_events_that_were_written(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """Rows of more than twenty tables, DDL (once) and watermarks come in the order of each partition."""
-    name = topic(3)
-    types, ops = (load(f"open-protocol.default.{matrix}") for matrix in ("types", "ops"))
-    written = write(servers, name, types, ops)
-
-    rows = batch(name, outputFormat="event").orderBy(*ORDER).collect()
-
-    assert [summary_of(row) for row in rows] == written
-    assert len({row["_table"] for row in rows}) > 20
+def write(servers: str, topic: str, captured: Captured) -> None:
+    """Write captured messages."""
+    produce(servers, topic, [
+        (partition, record.key, record.value, [], None)
+        for partition, records in captured.partitions.items() for record in records
+    ])  # fmt: skip
 
 
 def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> None:
@@ -125,15 +89,9 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
     name = topic(2)
     insert = {n: canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, _tidb={"commitTs": TSO + n}) for n in range(6)}
 
-    def mark(ts: int) -> tuple[None, bytes]:
-        value = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",
-                 "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
-                 "_tidb": {"watermarkTs": ts}}  # fmt: skip
-        return None, dump(value)
-
     for partition, messages in (
-        (0, [insert[0], insert[2], mark(TSO + 4), insert[4]]),
-        (1, [insert[1], mark(TSO + 3), insert[3], insert[5]]),
+        (0, [insert[0], insert[2], watermark(TSO + 4), insert[4]]),
+        (1, [insert[1], watermark(TSO + 3), insert[3], insert[5]]),
     ):
         produce(servers, name, [(partition, *message, [], None) for message in messages])
 
@@ -142,19 +100,6 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
     assert [row["id"] for row in rows] == [0, 1, 2]
     rest = batch(name, startingCommitTs=str(TSO + 3)).orderBy("id").collect()
     assert [row["id"] for row in rest] == [3, 4, 5]
-
-
-@pytest.mark.slow("some Spark queries")
-def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """With `onDestructiveDDL=fail`, TRUNCATE fails the read with the statement."""
-    name = topic()
-    row = ({"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}}})
-    ddl = ({"ts": TSO + 1, "scm": "test", "tbl": "t", "t": 2}, {"q": "TRUNCATE TABLE `t`", "t": 11})
-    produce(servers, name, [(0, *open_message(row), [], None), (0, *open_message(ddl), [], None)])
-
-    with pytest.raises(PySparkException, match=r"TRUNCATE TABLE `t` removed rows of test\.t"):
-        batch(name, onDestructiveDDL="fail").collect()
-    assert batch(name).count() == 1
 
 
 @pytest.mark.slow("a batch and a stream, each from many offsets")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from examples.local_kafka import produce
 from tests.spark.conftest import MakeTopic
-from tests.support.messages import TSO, Message, canal, dump
+from tests.support.messages import TSO, Message, canal, watermark
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.options.options import Options
 from ticdc_source.planning.batch_reads import commit_range, complete_until
@@ -25,14 +25,6 @@ KEEP = {"retention.ms": "-1"}  # the records' times are fixed, and grow old
 Written = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]], int]
 
 
-def watermark(ts: int) -> Message:
-    """Make a watermark of canal-json."""
-    value = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK",
-             "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
-             "_tidb": {"watermarkTs": ts}}  # fmt: skip
-    return None, dump(value)
-
-
 def insert(number: int, commit_ts: int, table: str = "t") -> Message:
     """Make an insert of row `number`."""
     return canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, table=table, _tidb={"commitTs": commit_ts})
@@ -43,7 +35,6 @@ class Changefeed:
     """TiCDC, as Kafka sees it: partitions are written at different speeds, and messages are repeated after restarts.
 
     Attributes:
-        chance: decides what comes when.
         commits: the commit-ts of each row, by its number, oldest first; two rows share one.
         sent: how many of its rows each topic partition has.
         written: the rows of each topic partition, in the order of their offsets.

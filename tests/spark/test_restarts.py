@@ -66,13 +66,7 @@ def write_stream(broker: Kafka, stream: str, name: str, part: float = PART) -> i
 
 
 def is_at(query: Query, moment: str, since: int) -> bool:
-    """Return whether a query is at a moment.
-
-    Args:
-        query: the query.
-        moment: the moment.
-        since: when the query was started, in nanoseconds: what is older was left by the process that was killed before.
-    """
+    """Return whether a query is at a moment; what is older than `since` was left by a process that was killed."""
     state = State.of(query.checkpoint)
     if moment in (WRITING, MERGED):
         version = parquet_copy.current_version(str(query.output))
@@ -128,18 +122,7 @@ def kill_and_compare(
     seed: int = SEED,
     part: float = PART,
 ) -> None:
-    """Kill streams several times, let them end, and compare the output of each with its topic.
-
-    Args:
-        spark: the session that finishes the streams and reads topics and output.
-        broker: the broker of the topics.
-        run: starts streams in a child process.
-        folder: the folder that the streams write to.
-        topics: an empty topic for each captured stream.
-        kills: how often to kill; the moments take turns.
-        seed: chooses the moments.
-        part: how much of the stream is written.
-    """
+    """Kill streams several times, let them end, and compare the output of each with its topic."""
     chooser = random.Random(seed)
     print(f"seed {seed} (TICDC_SEED), {kills} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
     queries = []

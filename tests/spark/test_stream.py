@@ -6,15 +6,14 @@ import signal
 import subprocess
 import time
 from contextlib import closing
-from typing import Literal
 
 import pytest
 from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from examples.local_kafka import Record, create_topic, delete_topic, produce
+from examples.local_kafka import create_topic, delete_topic
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import SCHEMA, TYPED, Stream, insert, sizes, wait_for, write_rows
+from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_rows
 
 
 def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
@@ -117,25 +116,6 @@ def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, 
     assert json.loads(sources[-1]["endOffset"])[name] == {"0": 10, "1": 10}
 
 
-@pytest.mark.slow("a stream looks for new partitions every ten seconds")
-def test_new_partitions_are_read_from_their_start(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Partitions added to a running stream are read from offset 0, also if the stream began at latest."""
-    name = topic()
-    write_rows(servers, name, 0)
-    one = stream(name, startingOffsets="latest")
-    query = one.start()
-    wait_for(query, lambda: len(one.offsets()) == 1)
-
-    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
-        admin.create_partitions({name: 3})
-        admin.wait_for_topics([name])
-    write_rows(servers, name, *range(1, 7), partitions=3)
-    wait_for(query, lambda: sum(sizes(query)) == 6)
-
-    assert one.ids() == [1, 2, 3, 4, 5, 6]
-    assert one.offsets()[-1] == {name: {"0": 3, "1": 2, "2": 2}}
-
-
 @pytest.mark.slow("runs a stream")
 def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """With protocol, table and schema given, a stream waits for an empty or missing topic, and misses no record."""
@@ -159,22 +139,6 @@ def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers:
         delete_topic(servers, missing)
 
     assert [one.ids() for one in streams] == [[0, 1], [2, 3]]
-
-
-@pytest.mark.slow("several micro-batches")
-def test_ranges_that_end_in_transaction_markers(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With read_committed, aborted rows are left out, and ranges that end in markers, or have only markers, end."""
-    name = topic()
-    ends: tuple[Literal["commit", "abort"], ...] = ("commit", "abort", "commit")
-    for number, end in enumerate(ends):
-        records: list[Record] = [(0, *insert(10 * number + n), [], None) for n in range(3)]
-        produce(servers, name, records, transaction=end)
-    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4, kafka__isolation__level="read_committed")
-
-    one.finish()
-
-    assert one.ids() == [0, 1, 2, 20, 21, 22]
-    assert one.offsets()[-1] == {name: {"0": 12}}
 
 
 def workers_of(spark: SparkSession) -> set[int]:

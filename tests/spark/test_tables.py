@@ -1,6 +1,5 @@
 """`decode` and `tables` under Spark: records of a DataFrame, and the tables of a micro-batch."""
 
-import json
 from collections import Counter
 from datetime import datetime
 from functools import reduce
@@ -17,9 +16,9 @@ import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.corpus.test_corpus import options_of, quoted
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import failure_of
+from tests.spark.streams import failure_of, write
 from tests.support.captured import load
-from tests.support.messages import TSO, Message, canal
+from tests.support.messages import TSO, Message, canal, watermark
 from tests.support.truth import tables_with_rows
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
@@ -41,17 +40,6 @@ def row(table: str, number: int, commit_ts: int, **more: str) -> Message:
 def ddl(table: str, query: str, commit_ts: int, kind: str = "ALTER") -> Message:
     return canal(kind, None, None, None, database="shop", table=table, isDdl=True, sql=query,
                  _tidb={"commitTs": commit_ts})  # fmt: skip
-
-
-def watermark(ts: int) -> Message:
-    return None, json.dumps({"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False,
-                             "type": "TIDB_WATERMARK", "es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None,
-                             "data": None, "old": None, "_tidb": {"watermarkTs": ts}}).encode()  # fmt: skip
-
-
-def write(servers: str, topic: str, partition: int, *messages: Message) -> None:
-    """Write messages to a partition."""
-    produce(servers, topic, [(partition, *message, [], None) for message in messages])
 
 
 @pytest.fixture
@@ -149,8 +137,6 @@ class Sync:
 
     Attributes:
         batches: for each micro-batch, its number, its resolved ts, and the ids of each table.
-        ddl: the DDL texts of each micro-batch.
-        errors: the tables that cannot be read, of each micro-batch.
     """
 
     def __init__(self, folder: Path, **how: Any) -> None:
@@ -188,8 +174,8 @@ def test_the_records_of_each_task_tell_types(spark: SparkSession) -> None:
 def test_the_records_of_a_micro_batch_are_those_of_the_topic(servers: str, topic: MakeTopic, records: Any) -> None:
     """Packed in fewer rows, they come back as `outputFormat=record` gives them, all or those of some tables."""
     name = topic(2)
-    write(servers, name, 0, *(row("ab"[number % 2], number, TSO + number) for number in range(30)), watermark(TSO + 5))
-    write(servers, name, 1, row("a", 40, TSO), ddl("b", ADD, TSO + 4), (b"k", b"broken"))
+    write(servers, name, *(row("ab"[number % 2], number, TSO + number) for number in range(30)), watermark(TSO + 5))
+    write(servers, name, row("a", 40, TSO), ddl("b", ADD, TSO + 4), (b"k", b"broken"), partition=1)
     place = ["_topic", "_partition", "_offset"]
     expected = records(name).orderBy(place).collect()
 
@@ -211,11 +197,11 @@ def test_a_micro_batch_is_split_into_typed_tables(
 ) -> None:
     """Each micro-batch gives the changes of each of its tables, new tables and new columns included."""
     name = topic(2)
-    write(servers, name, 0, row("a", 1, TSO), row("b", 2, TSO + 1), row("c", 3, TSO))
+    write(servers, name, row("a", 1, TSO), row("b", 2, TSO + 1), row("c", 3, TSO))
     made = stream(name, schema, outputFormat="record", startingOffsets="earliest")
     sync = Sync(tmp_path, tables="shop.a, shop.b")
     made.start(sync, availableNow=True).awaitTermination()
-    write(servers, name, 1, row("a", 4, TSO + 2), row("a", 5, TSO + 3, note="x"), row("a", 6, TSO + 4))
+    write(servers, name, row("a", 4, TSO + 2), row("a", 5, TSO + 3, note="x"), row("a", 6, TSO + 4), partition=1)
     made.start(sync, availableNow=True).awaitTermination()
 
     assert [ids for _, _, ids in sync.batches] == [{"shop.a": [1], "shop.b": [2]}, {"shop.a": [4, 5, 6]}]
@@ -240,8 +226,8 @@ def test_resolved_changes_wait_for_all_partitions(
         ([watermark(TSO + 30)], [row("a", 5, TSO + 40)]),
     ]
     for first, second in steps:
-        write(servers, name, 0, *first)
-        write(servers, name, 1, *second)
+        write(servers, name, *first)
+        write(servers, name, *second, partition=1)
         with pytest.warns(UserWarning, match="1 of 2 topic partitions") if not sync.batches else _quiet():
             if len(sync.batches) == 2:
                 sync.fails_after = 2
@@ -272,13 +258,13 @@ def test_a_table_that_cannot_be_read_is_left_out(
 ) -> None:
     """With on_table_error="skip" a table with a bad value is reported and stays out; the others go on."""
     name = topic(1)
-    write(servers, name, 0, row("a", 1, TSO), canal("INSERT", [{"id": "no number"}], None, {"id": "int"},
+    write(servers, name, row("a", 1, TSO), canal("INSERT", [{"id": "no number"}], None, {"id": "int"},
                                                      database="shop", table="b", _tidb={"commitTs": TSO}))  # fmt: skip
     made = stream(name, outputFormat="record", startingOffsets="earliest")
     sync = Sync(tmp_path, on_table_error="skip")
     with pytest.warns(UserWarning, match=r"table shop\.b is left out"):
         made.start(sync, availableNow=True).awaitTermination()
-    write(servers, name, 0, row("a", 2, TSO), row("b", 3, TSO))
+    write(servers, name, row("a", 2, TSO), row("b", 3, TSO))
     made.start(sync, availableNow=True).awaitTermination()
 
     assert [ids for _, _, ids in sync.batches] == [{"shop.a": [1]}, {"shop.a": [2]}]
@@ -295,7 +281,7 @@ def test_a_state_of_another_stream_is_refused(
 ) -> None:
     """A SyncState that lacks the micro-batch before is an error: silently it would forget watermarks and DDL."""
     name = topic(1)
-    write(servers, name, 0, row("a", 1, TSO))
+    write(servers, name, row("a", 1, TSO))
     state = ticdc_source.SyncState(str(tmp_path / "state"))
     with pytest.raises(ticdc_source.errors.CheckpointError, match="micro-batch 6"):
         ticdc_source.tables(records(name), state=state, batch_id=7)
@@ -330,10 +316,10 @@ def test_two_hundred_tables_cost_one_fetch(spark: SparkSession, tmp_path: Path) 
     with LocalKafka(jmx=True) as kafka:
         create_topic(kafka.bootstrap_servers, "many", 2)
         for partition in range(2):
-            write(kafka.bootstrap_servers, "many", partition, *(
+            write(kafka.bootstrap_servers, "many", *(
                 row(f"t{number}", line, TSO + line, filler="x" * size)
                 for line in range(partition, rows, 2) for number in range(tables)
-            ))  # fmt: skip
+            ), partition=partition)  # fmt: skip
         reader = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         stream = reader.option("subscribe", "many").option("startingOffsets", "earliest")
         counts: Counter[str] = Counter()

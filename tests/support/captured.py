@@ -21,7 +21,7 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.record_frames import RECORD
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
 from ticdc_source.planning.ddl_copies import by_topic
-from ticdc_source.planning.inference import find_protocol, take_sample
+from ticdc_source.planning.inference import Sample, find_protocol, take_sample
 from ticdc_source.planning.load import schema_of_ranges
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema
 from ticdc_source.sources.chunk import Chunk
@@ -139,9 +139,12 @@ class Captured:
             context = context_of_schema(schema, options)
             assert context is not None
             return context
-        sample = take_sample(self.ranges(), self.fetch, options)
-        assert sample is not None
-        return context_of_sample(sample)
+        return context_of_sample(self.sample(options))
+
+    def sample(self, options: Options) -> Sample:
+        found = take_sample(self.ranges(), self.fetch, options)
+        assert found is not None
+        return found
 
     def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
         """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""

@@ -37,11 +37,7 @@ class Case:
 
 
 def load_case(path: Path) -> Case:
-    """Read a case.
-
-    Raises:
-        ValueError: the file is not a case.
-    """
+    """Read a case."""
     case = Case(path)
     record: Record | None = None
     for name, value, frames in _fields(path.read_text(encoding="utf-8")):

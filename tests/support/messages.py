@@ -57,6 +57,11 @@ def canal(
     return b"", dump({**message, **more})
 
 
+def watermark(ts: int) -> Message:
+    """Make a watermark of canal-json."""
+    return canal("TIDB_WATERMARK", database="", table="", pkNames=None, _tidb={"watermarkTs": ts})
+
+
 def simple(type_: str = "INSERT", data: Any = None, old: Any = None, version: int = 0, **more: Any) -> Message:
     """Make a simple row of test.t with members in TiCDC's order; `version` is the version of its table."""
     message = {

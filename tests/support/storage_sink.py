@@ -52,10 +52,8 @@ class StorageSink:
     """The folder of a changefeed.
 
     Attributes:
-        folder: where it writes.
         tables: the tables of the corpus' header.
         date: the date that data directories have; empty for none.
-        rows: how many rows a file has.
         csv: how rows are written as CSV; None for canal-json.
         by_id: whether paths have the ids of tables.
         dispatcher: part of the names of files; empty for none.

@@ -66,11 +66,7 @@ def missing() -> str | None:
 
 
 def build() -> None:
-    """Build tidb-server, unless the cache has it.
-
-    Raises:
-        TiDBSetupError: Go is missing, or failed.
-    """
+    """Build tidb-server, unless the cache has it."""
     with _new(server().parent) as folder:
         if folder is not None:
             go = _program("go", "install Go 1.23 or newer")
@@ -82,11 +78,7 @@ def build() -> None:
 
 
 def fetch_driver() -> None:
-    """Fetch the JDBC driver, unless the cache has it.
-
-    Raises:
-        TiDBSetupError: Maven is missing, or failed.
-    """
+    """Fetch the JDBC driver, unless the cache has it."""
     with _new(_cached("jdbc", _HERE / "pom.xml")) as folder:
         if folder is not None:
             mvn = _program("mvn", "install Apache Maven")
@@ -96,11 +88,7 @@ def fetch_driver() -> None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[TiDB]:
-    """Start a TiDB on a free port of 127.0.0.1, with nothing in it; stop it at the end. Its log is in `folder`.
-
-    Raises:
-        TiDBSetupError: it does not start; the message has the end of its log.
-    """
+    """Start a TiDB on a free port of 127.0.0.1, with nothing in it; stop it at the end. Its log is in `folder`."""
     port = _free_port()
     log = folder / "tidb.log"
     command = [str(server()), "-store", "unistore", "-path", "", "-host", "127.0.0.1", "-P", str(port)]

@@ -24,14 +24,7 @@ Rows = dict[int, tuple[str | None, ...]]
 
 
 class Writer:
-    """Changes rows by SQL, and remembers the messages until they are sent.
-
-    Args:
-        sql: a session.
-        seed: for random changes.
-        extension: whether messages have a commit-ts; without it they have milliseconds.
-        beside: the name of a second table, in the database that the first writer has made.
-    """
+    """Changes rows by SQL, and remembers their messages until they are sent; without `extension`, with no commit-ts."""
 
     def __init__(self, sql: TextSession, seed: int, *, extension: bool = True, beside: str = "") -> None:
         self._sql = sql

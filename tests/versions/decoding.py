@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import ticdc_source
 from tests.support.captured import Captured, in_order, load, rows_of, whole
+from tests.support.spark_settings import LOCAL
 from tests.support.truth import tables_with_rows
 
 SCENARIOS = ("open-protocol.default", "canal-json.tidb-extension", "debezium.default")
@@ -111,19 +112,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    folders = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    spark = SparkSession.builder.master("local[2]").config(map={**LOCAL, **folders}).getOrCreate()
     try:
         report = {
             "pyspark": pyspark.__version__,

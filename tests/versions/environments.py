@@ -33,20 +33,13 @@ def interpreter(pyspark: str, *extra: str) -> Path:
 
     The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
     valid when the code changes.
-
-    Raises:
-        PipError: it could not be created.
     """
     others = (text for text in extras()["spark"] if not text.startswith("pyspark"))
     return environment(f"pyspark-{pyspark}", [f"pyspark=={pyspark}", *others, *dependencies(), *extra])
 
 
 def environment(name: str, requirements: Sequence[str]) -> Path:
-    """Return the Python of an environment with these requirements and nothing else; the first call creates it.
-
-    Raises:
-        PipError: it could not be created.
-    """
+    """Return the Python of an environment with these requirements and nothing else; the first call creates it."""
     cache = _cache_folder() / name
     cache.mkdir(parents=True, exist_ok=True)
     wanted = hashlib.sha256("\n".join([*requirements, _MADE_HOW]).encode()).hexdigest()[:12]
@@ -80,11 +73,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def lowest(requirements: Iterable[str]) -> list[str]:
-    """Return the lowest version that each requirement allows, as `name==version`.
-
-    Raises:
-        ValueError: a requirement has no lowest version.
-    """
+    """Return the lowest version that each requirement allows, as `name==version`."""
     found = []
     for requirement in map(Requirement, requirements):
         versions = [one.version for one in requirement.specifier if one.operator in {">=", "=="}]

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import create_topic, delete_topic, produce
 from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
+from tests.support.spark_settings import LOCAL
 from ticdc_source.spark.readers import HAS_ADMISSION_CONTROL
 from ticdc_source.spark.source import TiCDCDataSource
 
@@ -212,19 +213,8 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("versions")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    folders = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    spark = SparkSession.builder.master("local[2]").config(map={**LOCAL, **folders}).getOrCreate()
     try:
         register(spark)
         yield spark

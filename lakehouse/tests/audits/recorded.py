@@ -29,12 +29,7 @@ def comparison_of(columns: "Sequence[Column]", schema: "StructType") -> "Compari
 
 
 class RecordedSide:
-    """TiDB's side of an audit, as it was recorded.
-
-    Args:
-        spark: the session.
-        comparison: what is compared.
-    """
+    """TiDB's side of an audit, as it was recorded."""
 
     def __init__(self, spark: "SparkSession", comparison: "Comparison") -> None:
         self._spark = spark

@@ -52,10 +52,7 @@ def use(engine: str, folder: Path) -> int:
         "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
         "spark.ui.enabled": "false",
     }
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master("local[1]").config(map={**settings}).getOrCreate()
     table = f"delta.`{folder / 'table'}`" if engine == "delta" else "lake.db.t"
     spark.sql(f"CREATE TABLE {table} (id int) USING {engine}")
     spark.range(1, 3).selectExpr("CAST(id AS int) AS id").writeTo(table).append()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.local_kafka.jars import Release, kafka_jars
+from tests.support.spark_settings import LOCAL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,13 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["ENGINES", "SESSION", "Engine"]
 
 SESSION = {
+    **LOCAL,
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a second for each look at a small table
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 
 
@@ -71,12 +68,9 @@ class Engine:
         from pyspark.sql import SparkSession
 
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        builder = SparkSession.builder.master("local[2]").appName("lakehouse")
         settings = self.settings(folder)
         settings["spark.jars"] = ",".join((settings["spark.jars"], *map(str, more_jars)))
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.master("local[2]").config(map={**settings}).getOrCreate()
         try:
             yield spark
         finally:

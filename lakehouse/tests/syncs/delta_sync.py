@@ -32,19 +32,7 @@ path = "{folder}/lake"
 
 
 class DeltaSync:
-    """The command on one topic.
-
-    Args:
-        servers: where the command finds the brokers.
-        topic: the topic.
-        folder: the folder of everything.
-        source: more lines of `[source]`.
-        more: more sections.
-
-    Attributes:
-        environment: more variables for the command.
-        lives: its processes.
-    """
+    """The command on one topic."""
 
     def __init__(self, servers: str, topic: str, folder: Path, source: str = "", more: str = "") -> None:
         self.servers, self.topic, self.folder = servers, topic, folder

@@ -44,13 +44,6 @@ def ddl(table: str, query: str, commit_ts: int, kind: str) -> Message:
                  _tidb={"commitTs": commit_ts})  # fmt: skip
 
 
-def watermark(ts: int) -> Message:
-    event = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK", "es": 0,
-             "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None,
-             "_tidb": {"watermarkTs": ts}}  # fmt: skip
-    return None, json.dumps(event).encode()
-
-
 def events_of_one_message(table: str, **commits: int) -> Message:
     """Return an open-protocol message with inserts into shop.<table>, which has no key: `_1=10` is id 1 at 10."""
     rows = [

@@ -25,7 +25,6 @@ class TiDB:
     """A TiDB of three tables, of which `events` has no key; it counts what is asked of it.
 
     Attributes:
-        rows: the rows of each table: id and v.
         reads: the ranges that were read, in order.
         life_time: for how many seconds it keeps a moment, and for how many more that of the load.
         is_gone: whether garbage collection has passed it.

@@ -47,12 +47,7 @@ class Lake(Protocol):
 
 
 class EngineLake:
-    """Tables of Delta or Iceberg.
-
-    Args:
-        spark: the session.
-        engine: `delta` or `iceberg`.
-    """
+    """Tables of Delta or Iceberg."""
 
     def __init__(self, spark: SparkSession, engine: str) -> None:
         self.spark, self.engine = spark, engine
@@ -109,11 +104,6 @@ class Story:
     """Random changes of a table, as messages and as rows of SQL; and a sync of it to which things happen.
 
     Some stories have a commit-ts and two partitions. The others have one, and a time that several changes share.
-
-    Args:
-        seed: what is random.
-        sync: the sync, of a new lake.
-        path: a folder.
     """
 
     def __init__(self, seed: int, sync: MemorySync, path: Path) -> None:
@@ -277,11 +267,7 @@ class Story:
             self.sync.start("shop.a")
 
     def run(self, rounds: int = 5) -> None:
-        """Let it happen, and compare.
-
-        Raises:
-            AssertionError: the copy differs; it says what has happened.
-        """
+        """Let it happen, and compare."""
         self.sync.start()
         try:
             for _ in range(rounds):

@@ -25,9 +25,7 @@ from ticdc_source.spark.source import TiCDCDataSource
 
 def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in ENGINES[engine].settings(Path(folder)).items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.master("local[2]").config(map={**ENGINES[engine].settings(Path(folder))})
     builder = builder.config("spark.sql.catalog.lake.cache.expiration-interval-ms", "-1")  # as if all were done at once
     spark = builder.getOrCreate()
     spark.dataSource.register(TiCDCDataSource)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.tests.syncs.memory_sync import QUERY, MemorySync, ddl, insert, target, watermark
+from lakehouse.tests.syncs.memory_sync import QUERY, MemorySync, ddl, insert, target
 from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.syncs.test_completeness import CREATE, bad
 from lakehouse.tests.targets.memory import Lake
+from tests.support.messages import watermark
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.syncs.status import Loading
 from ticdc_lakehouse.tidb import TiDBConfig

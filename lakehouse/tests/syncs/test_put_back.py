@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.tests.engines.engines import ENGINES
-from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target, watermark
+from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target
 from lakehouse.tests.syncs.stories import Backup, Story
 from lakehouse.tests.targets.memory import Lake, Table
+from tests.support.messages import watermark
 from tests.versions.environments import interpreter, run_module
 from ticdc_source.errors import CheckpointError
 

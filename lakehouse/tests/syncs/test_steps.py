@@ -225,18 +225,6 @@ def test_a_table_that_was_left_out_waits_for_a_person() -> None:
     assert step(now, Signal.DUE, HEALS, NOW) == (now, ())
 
 
-@pytest.mark.parametrize(("phase", "rules", "begins"), [
-    (aside("retry"), NOTHING, True),
-    (aside("resume"), HEALS, False),
-    *((phase, rules, rules == HEALS) for phase in (SOON, aside("heal"), aside("ddl")) for rules in (HEALS, TIDB)),
-    *((phase, HEALS, False) for phase in (FOLLOWING, LOADING, HEALING, LeftOut())),
-])  # fmt: skip
-def test_what_time_mends(phase: Phase, rules: Rules, begins: bool) -> None:
-    """A fault passes by itself, and TiDB has what the stream lacks, if it may be asked."""
-    before = status(phase)
-    assert (step(before, Signal.DUE, rules, NOW) != (before, ())) == begins
-
-
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_row_of_the_status_table_has_all_of_a_status(phase: Phase) -> None:
     """What is written is what is read, and an older row without the columns of a phase is of a table that follows."""

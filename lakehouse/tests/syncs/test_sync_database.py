@@ -75,21 +75,7 @@ path = "{folder}/lake"
 
 
 class Sync:
-    """The command on a topic that gets the messages of a database in parts.
-
-    Args:
-        broker: the broker.
-        topic: the topic, empty at first.
-        feed: the messages.
-        protocol: their protocol.
-        folder: the folder of the tables and of the checkpoint.
-        engine: the engine of the tables.
-        mode: the consistency of the changes.
-
-    Attributes:
-        more_jars: jars that Spark needs beside those of the engine.
-        environment: more variables for the command.
-    """
+    """The command on a topic that gets the messages of a database in parts."""
 
     def __init__(
         self, broker: Kafka, topic: str, feed: DatabaseFeed, protocol: str, folder: Path, engine: str, mode: str
@@ -127,11 +113,7 @@ class Sync:
         return (state.committed if committed else state.planned) >= batch
 
     def has_read_all(self, extra: int = 0) -> bool:
-        """Return whether the last committed micro-batch ends where the topic ends.
-
-        Args:
-            extra: how many messages the first partition has beside those of the feed.
-        """
+        """Return whether the last committed micro-batch ends where the topic ends, which has `extra` other messages."""
         ends = offset_of(self.checkpoint, State.of(self.checkpoint).committed)[self.topic]
         written = [self._written[0] + extra, *self._written[1:]]
         return [ends[str(partition)] for partition in range(len(written))] == written

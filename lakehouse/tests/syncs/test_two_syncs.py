@@ -25,14 +25,7 @@ WRITES = [
 
 
 class Frozen:
-    """A sync that is stopped right before a write, until another one has taken over and written two micro-batches.
-
-    Args:
-        sync: the sync.
-        at: the method and the table of the write.
-        number: of the micro-batch in which it is stopped.
-        patch: lets its lease be as old as if it had been stopped for long.
-    """
+    """A sync that is stopped right before a write, until another one has taken over and written two micro-batches."""
 
     def __init__(self, sync: MemorySync, at: tuple[str, str], number: int, patch: pytest.MonkeyPatch) -> None:
         self.sync, self.at, self.number, self.patch = sync, at, number, patch

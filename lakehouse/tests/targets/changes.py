@@ -48,12 +48,7 @@ def ddl(query: str, commit_ts: int | None) -> DDLEvent:
 
 
 class Writer:
-    """A stream that merges micro-batches into one target, by the key `id`.
-
-    Args:
-        lake: where the target is.
-        options: arguments of each `merge_into`.
-    """
+    """A stream that merges micro-batches into one target, by the key `id`."""
 
     def __init__(self, lake: Lake, **options: Any) -> None:
         self.lake = lake

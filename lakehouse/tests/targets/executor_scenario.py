@@ -42,9 +42,7 @@ def executors(spark: SparkSession) -> list[int]:
 def main(engine: str, folder: str) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local-cluster[1,2,700]").config("spark.executor.memory", "600m")
-    for name, value in ENGINES[engine].settings(Path(folder)).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = builder.config(map={**ENGINES[engine].settings(Path(folder))}).getOrCreate()
     killed: list[int] = []
 
     def after_a_kill(write: Callable[..., Any]) -> Callable[..., Any]:

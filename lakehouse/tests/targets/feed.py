@@ -109,15 +109,7 @@ class Message:
 
 
 class DatabaseTable(Changes):
-    """One table of the database.
-
-    Args:
-        seed: of all randomness.
-        name: its name.
-        clock: of the database.
-        truth: where its commits are kept.
-        keyless: whether it has no key; rows are only inserted then.
-    """
+    """One table of the database."""
 
     def __init__(self, seed: int, name: str, clock: Clock, truth: Truth, *, keyless: bool = False) -> None:
         self.clock, self.truth, self.keyless = clock, truth, keyless

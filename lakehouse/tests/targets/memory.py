@@ -52,8 +52,6 @@ class Lake:
     """Tables by name.
 
     Attributes:
-        spark: the session.
-        tables: the tables.
         writes: what was written, in order: the method and the table.
         layouts: the layout of each table, as SQL has it.
         kept: for how long each table keeps its versions.
@@ -122,13 +120,7 @@ class Lake:
         return sorted(tuple(row[one] for one in names) for row in alive)
 
     def written(self, method: str, name: str) -> None:
-        """Note a write, or die before it.
-
-        Raises:
-            CrashError: the driver dies.
-            OSError: the store does not answer.
-            TargetError: the table is blocked.
-        """
+        """Note a write, or die before it."""
         self.writing(method, name)
         check_permission()
         if self.crash_at == len(self.writes):

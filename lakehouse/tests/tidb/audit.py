@@ -27,9 +27,7 @@ def main(engine: str, url: str, folder: str, table: str, at: str, later: str) ->
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
     builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "Asia/Kolkata")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = builder.config(map={**settings}).getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
     spark.sql(f"CREATE NAMESPACE {TARGET[engine].rpartition('.')[0]}")
     found = {

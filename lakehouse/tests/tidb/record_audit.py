@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from lakehouse.tests.audits.recorded import FOLDER, comparison_of
+from tests.support.spark_settings import LOCAL
 from tests.tidb.matrix import filled
 from tests.tidb.server import running
 from tests.tidb.snapshots import text_session
@@ -30,15 +31,7 @@ TABLE = ("types_a", "t_all")
 
 def main() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master("local[2]").config(map={**LOCAL}).getOrCreate()
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, text_session(tidb) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         at, _ = filled(sql).states[1]

@@ -111,11 +111,7 @@ def insert(table: str, numbers: range, version: int = 0) -> str:
 
 
 class Writer:
-    """Changes the tables in turn, as a service would.
-
-    Args:
-        feed: the database.
-    """
+    """Changes the tables in turn, as a service would."""
 
     def __init__(self, feed: Changefeed) -> None:
         self.feed = feed
@@ -141,11 +137,7 @@ class Writer:
 
 
 class Reads:
-    """Which ranges of tables were read, by the log of all statements that TiDB keeps.
-
-    Args:
-        log: the file.
-    """
+    """Which ranges of tables were read, by the log of all statements that TiDB keeps."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

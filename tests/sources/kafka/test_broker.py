@@ -30,8 +30,6 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, load_schema, stream_options
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
-from ticdc_source.sources.kafka.kafka_python import slicing
-from ticdc_source.sources.kafka.record_batches import record_batches
 from ticdc_source.spark.readers import TiCDCReader, new_stream_reader
 from ticdc_source.spark.schema import to_spark
 
@@ -342,24 +340,6 @@ class TestRanges:
 
 
 class TestFetch:
-    def test_all_parts_of_a_record(self, servers: str, topic: MakeTopic) -> None:
-        """Keys, values, times and headers come as they were written; null and empty are two things."""
-        name = topic()
-        produce(
-            servers,
-            name,
-            [(0, b"k", b"v", [("a", b"1"), ("a", b"")], 1_234), (0, None, b"", [], 1_235), (0, b"", None, [], 1_236)],
-        )
-        (chunk,) = fetch(OffsetRange(name, 0, 0, 3), settings(servers), **HOW, include_headers=True)
-        assert (chunk.topic, chunk.partition) == (name, 0)
-        assert list(chunk.offsets) == [0, 1, 2]
-        assert chunk.timestamps == [1_234, 1_235, 1_236]
-        assert chunk.keys == [b"k", None, b""]
-        assert chunk.values == [b"v", b"", None]
-        assert chunk.headers == [[("a", b"1"), ("a", b"")], [], []]
-        (bare,) = fetch(OffsetRange(name, 0, 0, 3), settings(servers), **HOW)
-        assert bare.headers is None
-
     @pytest.mark.parametrize(
         "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long("another seed")) for seed in (2, 3, 4))]
     )
@@ -459,47 +439,23 @@ class TestPaths:
                 assert rows == consumed(servers, offset_range)
             assert rows == fetched(servers, offset_range, max_records=7)
 
-    @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-    def test_transactions_and_headers(self, servers: str, topic: MakeTopic, level: str) -> None:
-        """Committed and aborted transactions in turns, headers and nulls among them: the same records."""
-        name = topic()
-        records = [(0, b"k", None, [("h", b"1")], 5), (0, None, b"v", [], 6), (0, b"", b"", [("h", b"")] * 2, 7)]
-        for ending in ("commit", "abort", None, "abort", "commit"):
-            produce(servers, name, records, transaction=ending)
-        offset_range = OffsetRange(name, 0, 0, 19)
-        rows = fetched(servers, offset_range, isolation__level=level)
-        assert rows == consumed(servers, offset_range, level)
-        assert len(rows) == (9 if level == "read_committed" else 15)
-        assert {tuple(row[4] or ()) for row in rows} == {(("h", b"1"),), (), (("h", b""),) * 2}
-
 
 class TestInvisibleRecords:
     """Offsets without a record for us: markers of transactions, aborted data, compacted records."""
 
-    def test_a_range_that_ends_with_a_commit_marker(self, servers: str, topic: MakeTopic) -> None:
-        """The marker at the end is passed over, and the range ends at once."""
+    @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+    def test_transactions_and_headers(self, servers: str, topic: MakeTopic, level: str) -> None:
+        """Of transactions in turns, with headers and nulls, any range has the records of kafka-python's consumer."""
         name = topic()
-        produce(servers, name, values(5), transaction="commit")
-        produce(servers, name, values(5), transaction="commit")
-        for level in ("read_committed", "read_uncommitted"):
-            began = time.monotonic()
-            rows = read(servers, OffsetRange(name, 0, 0, 12), kafka={"isolation__level": level})
-            assert [offset for offset, _ in rows] == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
-            assert read(servers, OffsetRange(name, 0, 11, 12), kafka={"isolation__level": level}) == []
-            assert time.monotonic() - began < DEADLINE
-
-    def test_aborted_data(self, servers: str, topic: MakeTopic) -> None:
-        """Aborted records are there for read_uncommitted only, wherever a range begins."""
-        name = topic()
-        produce(servers, name, values(3))
-        produce(servers, name, values(4, first=100), transaction="abort")
-        committed = {"isolation__level": "read_committed"}
-        everything = OffsetRange(name, 0, 0, 8)
-        assert [offset for offset, _ in read(servers, everything)] == [0, 1, 2, 3, 4, 5, 6]
-        assert [offset for offset, _ in read(servers, everything, kafka=committed)] == [0, 1, 2]
-        for start in range(3, 8):
-            assert read(servers, OffsetRange(name, 0, start, 8), kafka=committed) == []
-        assert [offset for offset, _ in read(servers, OffsetRange(name, 0, 1, 5), kafka=committed)] == [1, 2]
+        records = [(0, b"k", None, [("h", b"1")], 5), (0, None, b"v", [], 6), (0, b"", b"", [("h", b"")] * 2, 7)]
+        for ending in ("commit", "abort", None, "abort", "commit"):
+            produce(servers, name, records, transaction=ending)
+        everything = consumed(servers, OffsetRange(name, 0, 0, 19), level)
+        for start, end in ((0, 19), (0, 4), (3, 4), (4, 8), (5, 19), (9, 13), (18, 19)):  # 3, 7, 14 and 18 are markers
+            rows = fetched(servers, OffsetRange(name, 0, start, end), isolation__level=level)
+            assert rows == [row for row in everything if start <= row[0] < end]
+        assert len(everything) == (9 if level == "read_committed" else 15)
+        assert {tuple(row[4] or ()) for row in everything} == {(("h", b"1"),), (), (("h", b""),) * 2}
 
     @pytest.mark.slow("waits for the cleaner")
     def test_compaction(self, servers: str, topic: MakeTopic) -> None:
@@ -521,41 +477,6 @@ class TestInvisibleRecords:
                 if kept == before:
                     break  # else the broker has compacted more meanwhile
             assert rows == [offset for offset in kept if start <= offset < end]
-
-
-@pytest.mark.slow("waits for the cleaner")
-def test_compaction_that_empties_the_marker_of_an_aborted_transaction(
-    servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A read of committed records passes over a marker's batch that the cleaner has left without a record.
-
-    It keeps such a batch if it is the last of its producer, as after a transaction that another producer has ended.
-    """
-    name = topic(config=COMPACTED)
-    produce(servers, name, [(0, b"a", b"1", [], None)])
-    with closing(KafkaProducer(bootstrap_servers=servers, transactional_id=name)) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(name, b"aborted", b"b", partition=0).get(DEADLINE)
-        with closing(KafkaProducer(bootstrap_servers=servers, transactional_id=name)) as other:
-            other.init_transactions()
-    produce(servers, name, [(0, b"c", b"2", [], None)])  # at offset 3, behind the marker
-    emptied: set[int] = set()
-
-    def watched(*given: Any, **named: Any) -> Any:
-        batches, damage = record_batches(*given, **named)
-        emptied.update(batch.offset for batch in batches if batch.producer_id >= 0 and not batch.records)
-        return batches, damage
-
-    monkeypatch.setattr(slicing, "record_batches", watched)
-    deadline = time.monotonic() + 60
-    while 2 not in emptied:
-        assert time.monotonic() < deadline, "the broker does not empty the marker's batch"
-        produce(servers, name, [(0, b"roll", b"x", [], None)])  # an active segment is not compacted
-        time.sleep(0.5)
-        rows = fetched(servers, OffsetRange(name, 0, 0, 4), isolation__level="read_committed")
-
-    assert [(row[0], row[3]) for row in rows] == [(0, b"1"), (3, b"2")]
 
 
 class TestDataLoss:

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import create_topic, produce
-from tests.sources.kafka.reading import DEADLINE
+from tests.sources.kafka.reading import DEADLINE, numbers_of
 from tests.support.kerberos import PROGRAMS, READER, Realm, kerberos_kafka, program, realm
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.sources.chunk import FetchSettings
-from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
+from ticdc_source.sources.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.long("a KDC and a broker of its own")]
 
@@ -67,16 +65,6 @@ def with_keytab(keytab: Path, principal: str = READER) -> str:
     return f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}"'
 
 
-def read(given: Options, pause: float = 0.0) -> list[int]:
-    settings = FetchSettings(max_records=10, max_bytes=1 << 20, poll_timeout_ms=20_000)
-    found: list[int] = []
-    with KafkaFetcher(client_settings(given, driver=False), settings) as fetcher:
-        for part in fetcher.fetch(OffsetRange("t", 0, 0, RECORDS)):
-            found += [int(value) for value in part.values if value is not None]
-            time.sleep(pause)
-    return found
-
-
 def test_a_keytab_lets_us_in(servers: str, kerberos: Realm, caplog: pytest.LogCaptureFixture) -> None:
     """Look-ups and a read work with a keytab, also where the broker wants a login again during the read."""
     caplog.set_level(logging.INFO, "kafka.net.connection")
@@ -84,7 +72,7 @@ def test_a_keytab_lets_us_in(servers: str, kerberos: Realm, caplog: pytest.LogCa
     with KafkaCluster(given) as cluster:
         assert cluster.resolve_ranges() == [OffsetRange("t", 0, 0, RECORDS)]
 
-    assert read(given, pause=0.3) == list(range(RECORDS))
+    assert numbers_of(given, RECORDS, pause=0.3) == list(range(RECORDS))
     assert f"Authenticated as {READER}" in caplog.text
     assert f"(connected)>: Authenticated as {READER}" in caplog.text
     assert "KRB5CCNAME" not in os.environ
@@ -95,11 +83,11 @@ def test_a_ticket_cache_lets_us_in(servers: str, kerberos: Realm, tmp_path: Path
     cache = tmp_path / "tickets"
     given = options(servers, f'useTicketCache=true ticketCache="{cache}"')
     with pytest.raises(OptionError, match=r"Kerberos gives no ticket.*Check kafka\.sasl\.jaas\.config"):
-        read(given)
+        numbers_of(given, RECORDS)
     kinit = [str(program("kinit")), "-k", "-t", str(kerberos.reader), "-c", str(cache), READER]
     subprocess.run(kinit, check=True, timeout=60)
 
-    assert read(given) == list(range(RECORDS))
+    assert numbers_of(given, RECORDS) == list(range(RECORDS))
 
 
 def test_a_realm_that_is_down(kerberos: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

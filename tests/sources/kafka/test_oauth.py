@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import create_topic, produce
-from tests.sources.kafka.reading import DEADLINE
+from tests.sources.kafka.reading import DEADLINE, numbers_of
 from tests.support.secure_kafka import OAuthKafka, oauth_kafka
-from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
+from tests.support.token_server import AUDIENCE, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import client_settings
-from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.sources.chunk import FetchSettings
-from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
+from ticdc_source.sources.kafka import KafkaCluster
 
 pytestmark = pytest.mark.broker
 
@@ -69,36 +67,12 @@ def options(servers: str, server: TokenServer, secret: str = CLIENT_SECRET, **mo
     )
 
 
-def read(given: Options, pause: float = 0.0, chunk: int = RECORDS) -> list[int]:
-    settings = FetchSettings(max_records=chunk, max_bytes=1 << 20, poll_timeout_ms=20_000)
-    found: list[int] = []
-    with KafkaFetcher(client_settings(given, driver=False), settings) as fetcher:
-        for part in fetcher.fetch(OffsetRange("t", 0, 0, RECORDS)):
-            found += [int(value) for value in part.values if value is not None]
-            time.sleep(pause)
-    return found
-
-
 def chain(error: BaseException | None) -> str:
     texts = []
     while error is not None:
         texts.append(f"{error!r} {error}")
         error = error.__cause__ or error.__context__
     return "\n".join(texts)
-
-
-@pytest.mark.slow("a broker of its own")
-def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer) -> None:
-    """Look-ups and a read share a token, asked for with id, secret and scope; the broker takes an extension."""
-    given = options(kafka.sasl, server)
-
-    with KafkaCluster(given) as cluster:
-        assert cluster.resolve_ranges() == [OffsetRange("t", 0, 0, RECORDS)]
-    assert read(given) == list(range(RECORDS))
-
-    assert server.requests == [
-        {"grant_type": "client_credentials", "scope": "read write", "user": f"{CLIENT}:{CLIENT_SECRET}"}
-    ]
 
 
 @pytest.mark.slow("waits until tokens expire")
@@ -109,7 +83,7 @@ def test_a_token_expires_during_a_read(
     server.seconds = 4.0
     caplog.set_level(logging.INFO, "kafka.net.connection")
 
-    found = read(options(kafka.short, server, max_partition_fetch_bytes="100"), pause=0.25, chunk=10)
+    found = numbers_of(options(kafka.short, server, max_partition_fetch_bytes="100"), RECORDS, pause=0.25)
 
     assert found == list(range(RECORDS))
     assert len(server.tokens) > 2
@@ -126,7 +100,7 @@ def test_a_token_that_expires_too_early(kafka: OAuthKafka, server: TokenServer) 
     given = options(kafka.short, server, max_partition_fetch_bytes="100")
     threading.Timer(1.5, lambda: setattr(server, "answer", None)).start()
 
-    assert read(given, pause=0.2, chunk=10) == list(range(RECORDS))
+    assert numbers_of(given, RECORDS, pause=0.2) == list(range(RECORDS))
     assert len(server.tokens) == 1
 
 
@@ -157,11 +131,11 @@ def test_a_token_that_the_broker_refuses(
         bad = other.token()
     server.answer = 200, b'{"access_token": "%s", "expires_in": 600}' % bad.encode()
     with pytest.raises(OptionError, match="refuses the login") as caught:
-        read(given)
+        numbers_of(given, RECORDS)
     server.answer = None
 
     assert bad not in chain(caught.value) + caplog.text
-    assert read(given) == list(range(RECORDS))
+    assert numbers_of(given, RECORDS) == list(range(RECORDS))
 
 
 @pytest.mark.parametrize(
@@ -205,8 +179,8 @@ def test_a_token_in_a_file(kafka: OAuthKafka, server: TokenServer, tmp_path: Pat
     file = tmp_path / "token"
     given = options(kafka.sasl, server, sasl_oauthbearer_token_endpoint_url=file.as_uri())
     with pytest.raises(OptionError, match="cannot be read: No such file"):
-        read(given)
+        numbers_of(given, RECORDS)
     file.write_text(server.token() + "\n")
 
-    assert read(given) == list(range(RECORDS))
+    assert numbers_of(given, RECORDS) == list(range(RECORDS))
     assert server.requests == []
