@@ -145,6 +145,6 @@ def test_a_target_that_somebody_has_changed_is_refused() -> None:
     _check_columns(status, ["id"], empty)  # killed between two statements
     _check_columns(replace(status, kind="log"), ["id", "old_price"], full)
 
-    for columns, error in ((["id"], "lake.s.t has lost these columns: Price"), ([], "lake.s.t does not exist")):
+    for columns, error in ((["id"], "lake.s.t has lost these columns: Price"), ([], "lake.s.t no longer exists")):
         with pytest.raises(TargetError, match=f"{error}.*Restore the target, and resume s.t. Or load the table"):
             _check_columns(status, columns, full)
