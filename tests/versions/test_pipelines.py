@@ -40,7 +40,7 @@ APPENDED = (*KEPT, "without", "at_times")
 TABLES = (*MANY, *APPENDED[2:])
 ROWS = 20  # of each table, before changes
 # With `output-raw-change-event=true`, TiCDC sends an update of the key whole: the new row, and the old one.
-RAW = ({"id": "105", "name": "c5"}, {"id": "5", "name": "a5"})
+RAW: tuple[dict[str, str | None], dict[str, str]] = ({"id": "105", "name": "c5"}, {"id": "5", "name": "a5"})
 _CALL = re.compile(r'(?:append|keep|newest)\("(\w+?)(?:_changes)?"')
 CATALOG = "org.apache.spark.sql.connector.catalog"
 KEYED = Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests")
@@ -252,6 +252,7 @@ def test_delta_is_no_target_of_auto_cdc_yet(broker: Kafka, topic: str, tmp_path:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
+@pytest.mark.timeout(SECONDS * 2)
 def test_auto_cdc_keeps_versions(broker: Kafka, topic: str, tmp_path: Path) -> None:
     """With `stored_as_scd_type=2`, a version ends at the commit that starts the next one, or removes the row."""
     project = Project(tmp_path, KEYED_SETTINGS, kafka_jars(KEYED).glob("*.jar"), WITH_HISTORY)
