@@ -22,14 +22,11 @@ def read_changes(spark: SparkSession, kafka: str, topic: str, table: str) -> Dat
 def current_rows(changes: DataFrame) -> DataFrame:
     """Keep the newest image of each key, and drop rows whose newest change is a delete.
 
-    Neither duplicates nor the order of delivery change the result.
+    Neither duplicates nor the order of delivery change the result. An update's old row is the newest of its key only if
+    the update has changed the key.
     """
-    newest = (
-        changes.where("_change_type <> 'update_preimage'")
-        .groupBy(*key_columns(changes))
-        .agg(F.max_by(F.struct("*"), "_sequence").alias("row"))
-    )
-    return newest.select("row.*").where("_change_type <> 'delete'")
+    newest = changes.groupBy(*key_columns(changes)).agg(F.max_by(F.struct("*"), "_sequence").alias("row"))
+    return newest.select("row.*").where("_change_type IN ('insert', 'update_postimage')")
 
 
 def key_columns(changes: DataFrame) -> list[str]:

@@ -26,7 +26,8 @@ from tests.versions.test_versions import CONNECT_NEEDS
 from ticdc_source.cli.__main__ import main
 
 PAGE = ROOT / "docs/guides/pipelines.md"
-PYSPARK = "4.2.1"  # Spark's test catalog has no newer release
+PYSPARK = "4.2.1"
+WITH_HISTORY = "4.3.0"  # AUTO CDC keeps versions; Spark's test catalog has no newer release than 4.2, and runs
 DELTA = Release("4.4.0-spark-4.2", Path(__file__).with_name("delta-pom.xml"), "Delta")
 DELTA_SETTINGS = {
     "spark.sql.sources.default": "delta",
@@ -38,8 +39,12 @@ KEPT = MANY[:2]  # by AUTO CDC, and by `newest`
 APPENDED = (*KEPT, "without", "at_times")
 TABLES = (*MANY, *APPENDED[2:])
 ROWS = 20  # of each table, before changes
+# With `output-raw-change-event=true`, TiCDC sends an update of the key whole: the new row, and the old one.
+RAW: tuple[dict[str, str | None], dict[str, str]] = ({"id": "105", "name": "c5"}, {"id": "5", "name": "a5"})
 _CALL = re.compile(r'(?:append|keep|newest)\("(\w+?)(?:_changes)?"')
 CATALOG = "org.apache.spark.sql.connector.catalog"
+KEYED = Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests")
+KEYED_SETTINGS = {"spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog"}
 SECONDS = 290  # for a command; 60 on two idle cores
 # A pipeline leaves its tables; those of the catalog for tests end with the server, so a view keeps their rows.
 SPARK = "from pyspark.sql import SparkSession\n\nspark = SparkSession.active()\n"
@@ -68,12 +73,13 @@ def shop() -> list[Message]:
             for n in range(0, ROWS, 3)
         ]
         messages += [change("DELETE", table, at + 2 * ROWS + n, {"id": str(n), "name": f"a{n}"}) for n in (1, 2)]
+        messages.append(change("UPDATE", table, at + 3 * ROWS, *RAW))
         messages.append(messages[at])  # sent again
     return messages
 
 
 def later() -> list[Message]:
-    """What follows `shop`: an update of the key (with `output-raw-change-event`), and old changes sent again."""
+    """What follows `shop`: another update of the key, and old changes sent again."""
     messages = shop()[: ROWS // 2]  # of t00
     for at, table in enumerate(TABLES, 10_000):
         messages += [
@@ -84,7 +90,7 @@ def later() -> list[Message]:
     return messages
 
 
-BEFORE = {(n, f"{'a' if n % 3 else 'b'}{n}") for n in range(ROWS) if n not in (1, 2)}
+BEFORE = {(n, f"{'a' if n % 3 else 'b'}{n}") for n in range(ROWS) if n not in (1, 2, 5)} | {(105, "c5")}
 AFTER = BEFORE - {(3, "b3"), (4, "a4")} | {(103, "c3"), (1, "c1")}
 
 
@@ -102,8 +108,9 @@ def on_page(language: str, part: str) -> str:
 class Project:
     """A folder with the pipeline of the page, in which its commands run."""
 
-    def __init__(self, folder: Path, settings: dict[str, str], jars: Iterable[Path]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str], jars: Iterable[Path], pyspark: str = PYSPARK) -> None:
         self.folder = folder
+        self._pyspark = pyspark
         self._run, self._read = on_page("sh", "spark-pipelines").splitlines()
         (folder / "transformations").mkdir()
         spec = on_page("text", "storage:").replace("file:///data/pipelines/shop", f"{folder.as_uri()}/storage")
@@ -138,7 +145,7 @@ class Project:
         return {table: sorted(found, key=lambda row: row["id"]) for table, found in rows.items()}
 
     def _printed(self, command: str) -> str:
-        python = interpreter(PYSPARK, *CONNECT_NEEDS, "pyyaml>=6")
+        python = interpreter(self._pyspark, *CONNECT_NEEDS, "pyyaml>=6")
         program, *arguments = shlex.split(command, comments=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
         done = subprocess.run(
@@ -170,6 +177,14 @@ def inspected(broker: Kafka, topic: str, platform: str, *tables: str) -> str:
     return "\n".join(line for line, call in lines if call is None or call[1] in tables)
 
 
+def kept_by_auto_cdc(broker: Kafka, topic: str, *tables: str) -> str:
+    """Return the file for Databricks, with targets in the catalog for tests."""
+    text = inspected(broker, topic, "databricks", *tables).replace("{name}_changes", "{name}_view")
+    text = text.replace("_table(name)", '_table("keyed.default." + name)')
+    text = SPARK + text.replace("target=name", 'target="keyed.default." + name')
+    return text + "".join(map(KEPT_VIEW.format, tables))
+
+
 @pytest.fixture
 def topic(broker: Kafka) -> Iterator[str]:
     """A topic with the messages of `shop`."""
@@ -192,19 +207,15 @@ def send(broker: Kafka, topic: str, messages: Iterable[Message]) -> None:
 @pytest.mark.parametrize("appended", ["parquet", pytest.param("delta", marks=pytest.mark.long("the same again"))])
 def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, topic: str, tmp_path: Path, appended: str) -> None:
     """Tables with a key equal TiDB's, by a view or by AUTO CDC; others are appended, and so are many from one read."""
-    catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
-    jars = sorted(catalog.glob("*.jar"))
-    settings = {"spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog"}
+    jars = sorted(kafka_jars(KEYED).glob("*.jar"))
+    settings = dict(KEYED_SETTINGS)
     if appended == "delta":
         jars += kafka_jars(DELTA).glob("*.jar")
         settings |= DELTA_SETTINGS
     project = Project(tmp_path, settings, jars)
     shop_of = inspected(broker, topic, "oss", *APPENDED)
     many = on_page("python", "records").replace("broker:9092", broker.bootstrap_servers).replace("tidb-shop", topic)
-    keyed = inspected(broker, topic, "databricks", *KEPT).replace("{name}_changes", "{name}_view")
-    keyed = keyed.replace("_table(name)", '_table("keyed.default." + name)')
-    keyed = SPARK + keyed.replace("target=name", 'target="keyed.default." + name')
-    keyed += "".join(map(KEPT_VIEW.format, KEPT))
+    keyed = kept_by_auto_cdc(broker, topic, *KEPT)
 
     first = project.run(shop=shop_of, many=many, keyed=keyed)
     send(broker, topic, later())
@@ -235,3 +246,34 @@ def test_delta_is_no_target_of_auto_cdc_yet(broker: Kafka, topic: str, tmp_path:
     said = project.run(file=SPARK + inspected(broker, topic, "databricks", *KEPT))
 
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in said, said
+
+
+@pytest.mark.long("a server of Spark Connect")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.timeout(SECONDS * 2)
+def test_auto_cdc_keeps_versions(broker: Kafka, topic: str, tmp_path: Path) -> None:
+    """With `stored_as_scd_type=2`, a version ends at the commit that starts the next one, or removes the row."""
+    project = Project(tmp_path, KEYED_SETTINGS, kafka_jars(KEYED).glob("*.jar"), WITH_HISTORY)
+    (table, *_) = KEPT
+    file = kept_by_auto_cdc(broker, topic, table).replace("stored_as_scd_type=1", "stored_as_scd_type=2")
+
+    said = project.run(file=file)
+
+    assert "Run is COMPLETED" in said, said
+    end = {1: 2 * ROWS + 1, 2: 2 * ROWS + 2, 5: 3 * ROWS}
+    versions: set[tuple[int, str, int, int | None]] = {(105, "c5", 3 * ROWS, None)}
+    for n in range(ROWS):
+        first = end.get(n) if n % 3 else ROWS + n
+        versions.add((n, f"a{n}", n, first))
+        if not n % 3:
+            versions.add((n, f"b{n}", ROWS + n, end.get(n)))
+    kept = project.rows(f"{table}_kept")[f"{table}_kept"]
+    found = [(row["id"], row["name"], *(_since_start(row[at]) for at in ("__START_AT", "__END_AT"))) for row in kept]
+    assert len(found) == len(versions)
+    assert set(found) == versions
+
+
+def _since_start(sequence: dict[str, int] | None) -> int | None:
+    return None if sequence is None else sequence["commit_ts"] - TSO

@@ -75,7 +75,7 @@ def keep(name, table, keys, **options):
 
     @dp.temporary_view(name=f"{name}_changes")
     def view():
-        return changes(table, preimages="false", **options)  # AUTO CDC would apply the rows from before updates
+        return changes(table, **options)
 
     dp.create_streaming_table(name)
     dp.create_auto_cdc_flow(
@@ -83,8 +83,12 @@ def keep(name, table, keys, **options):
         source=f"{name}_changes",
         keys=keys,
         sequence_by="{prefix}sequence",
-        apply_as_deletes="{prefix}change_type = 'delete'",
+        # An update's old row sorts before its new row, so it removes a row only if the update changes the key. Messages
+        # without old rows leave that row, if TiCDC's output-raw-change-event=true keeps such an update whole.
+        apply_as_deletes="{prefix}change_type IN ('delete', 'update_preimage')",
         except_column_list=[{metadata}],
+        # With 2, a version's __END_AT and the next __START_AT have the same commit_ts, though not the same rank, and
+        # each update starts a version, whatever track_history_column_list says.
         stored_as_scd_type=1,
     )
 '''

@@ -273,7 +273,10 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[_Found]:
         yield "claim-check", message, None
     need = PROTOCOLS[messages.protocol].facts.old_rows_need
     if messages.no_old_rows and messages.by_ticdc:
-        lack = f"The changefeed of {topic} sends no old rows: updates have no update_preimage"
+        lack = (
+            f"The changefeed of {topic} sends no old rows: updates have no update_preimage, and if "
+            "output-raw-change-event=true keeps those of keys whole, copies keep rows with old keys"
+        )
         yield "no-old-rows", f"{lack}. TiCDC sends them with {need}", None
     for event in messages.ddl:
         if event.removes_rows:

@@ -219,8 +219,7 @@ class OptionTable:
     preimages: bool = ROWS.option(
         "preimages",
         parsers.boolean,
-        "`false` drops `update_preimage` rows (in `envelope` and `event`: the `before` of updates); AUTO CDC requires "
-        "this",
+        "`false` drops `update_preimage` rows (in `envelope` and `event`: the `before` of updates)",
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = ROWS.option(

@@ -26,8 +26,8 @@ TARGET = {"delta-4.4": "spark_catalog.audited.t", "iceberg-1.12": "lake.audited.
 def main(engine: str, url: str, folder: str, table: str, at: str, later: str) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
-    builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "Asia/Kolkata")
-    spark = builder.config(map={**settings}).getOrCreate()
+    settings |= {"spark.sql.session.timeZone": "Asia/Kolkata"}  # an audit depends on no zone
+    spark = SparkSession.builder.master("local[2]").config(map={**settings}).getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
     spark.sql(f"CREATE NAMESPACE {TARGET[engine].rpartition('.')[0]}")
     found = {
