@@ -25,7 +25,7 @@ TARGET = {"delta-4.4": "spark_catalog.audited.t", "iceberg-1.12": "lake.audited.
 
 def main(engine: str, url: str, folder: str, table: str, at: str, later: str) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = ENGINES[engine].settings(Path(folder))
+    settings = dict(ENGINES[engine].settings(Path(folder)))
     settings |= {"spark.sql.session.timeZone": "Asia/Kolkata"}  # an audit depends on no zone
     spark = SparkSession.builder.master("local[2]").config(map={**settings}).getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
