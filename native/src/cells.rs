@@ -23,6 +23,9 @@ impl Cast {
     }
 }
 
+/// Bytes of a buffer that is used again: one that was larger held an exceptional row.
+const MOST_KEPT: usize = 1 << 20;
+
 /// A column that is being built.
 #[derive(Debug)]
 pub struct Builder {
@@ -237,14 +240,14 @@ impl Builder {
         Some(true)
     }
 
-    /// Returns the column, and keeps nothing.
+    /// Returns the column, and keeps nothing; `reuse` takes its memory back.
     pub fn finish(&mut self) -> Buffers {
         let (length, mut data) = (self.length, std::mem::take(&mut self.data));
         let nulls = self.valid.iter().filter(|&&valid| !valid).count();
-        let validity = (nulls > 0).then(|| bits(self.valid.iter().copied()));
+        let validity = (nulls > 0).then(|| bits(&self.valid, |valid| valid));
         let offsets = self.width.is_none().then(|| std::mem::replace(&mut self.ends, vec![0]));
         match self.cast {
-            Cast::Bit { .. } => data = bits(data.iter().map(|&byte| byte == 1)),
+            Cast::Bit { .. } => data = bits(&data, |byte| byte == 1),
             Cast::Json => {
                 data.pop();
                 data.insert(0, b'[');
@@ -252,23 +255,28 @@ impl Builder {
             }
             _ => {}
         }
-        (self.length, self.valid) = (0, Vec::new());
+        self.length = 0;
+        self.valid.clear();
         Buffers { length, nulls, validity, offsets, data }
+    }
+
+    /// Takes the memory of a column that is no longer needed, so that the next one need not grow.
+    pub fn reuse(&mut self, buffers: Buffers) {
+        if buffers.data.capacity() <= MOST_KEPT {
+            self.data = buffers.data;
+            self.data.clear();
+        }
+        if let Some(ends) = buffers.offsets.filter(|ends| ends.capacity() <= MOST_KEPT / size_of::<i32>()) {
+            self.ends = ends;
+            self.ends.truncate(1);
+        }
     }
 }
 
 /// Packs bits, the first one lowest.
-fn bits(values: impl Iterator<Item = bool>) -> Vec<u8> {
-    let mut packed = Vec::new();
-    for (index, value) in values.enumerate() {
-        if index % 8 == 0 {
-            packed.push(0);
-        }
-        if value && let Some(last) = packed.last_mut() {
-            *last |= 1 << (index % 8);
-        }
-    }
-    packed
+fn bits<T: Copy>(values: &[T], is_set: impl Fn(T) -> bool) -> Vec<u8> {
+    let packed = |eight: &[T]| eight.iter().rev().fold(0, |byte, &value| byte << 1 | is_set(value) as u8);
+    values.chunks(8).map(packed).collect()
 }
 
 /// Returns the bytes of a string without escapes.
@@ -381,22 +389,31 @@ fn number<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m str> {
 
 /// Appends the bytes whose characters a string has.
 fn latin1(cell: &Cell, written: &[u8], data: &mut Vec<u8>) -> Option<()> {
-    let mut text = Vec::new();
-    let written = match cell.kind {
-        Kind::String => written,
-        Kind::Escaped => {
-            json::unescape(written, &mut text)?;
-            &text
-        }
+    let start = data.len();
+    match cell.kind {
+        Kind::String => data.extend_from_slice(written),
+        Kind::Escaped => json::unescape(written, data)?,
         _ => return None,
-    };
-    if written.is_ascii() {
-        data.extend_from_slice(written);
+    }
+    let text = data.get_mut(start..)?;
+    if text.is_ascii() {
         return Some(());
     }
-    for character in std::str::from_utf8(written).ok()?.chars() {
-        data.push(u8::try_from(character as u32).ok()?);
+    let (mut at, mut length) = (0, 0);
+    while let Some(&byte) = text.get(at) {
+        // A character with such a number begins with C2 or C3, and has one more byte.
+        text[length] = match byte {
+            0..0x80 => byte,
+            0xC2 | 0xC3 => {
+                at += 1;
+                let &second = text.get(at)?;
+                (second & 0xC0 == 0x80).then_some(byte << 6 | second & 0x3F)?
+            }
+            _ => return None,
+        };
+        (at, length) = (at + 1, length + 1);
     }
+    data.truncate(start + length);
     Some(())
 }
 
