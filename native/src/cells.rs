@@ -16,7 +16,7 @@ impl Cast {
             Cast::Decimal { .. } | Cast::Unscaled { .. } => Some(16),
             Cast::Float { single, .. } => Some(if *single { 4 } else { 8 }),
             Cast::Date { .. } => Some(4),
-            Cast::Datetime { .. } | Cast::Time | Cast::Bits { .. } => Some(8),
+            Cast::Datetime { .. } | Cast::Zoned { .. } | Cast::Time | Cast::Bits { .. } => Some(8),
             Cast::Bit { .. } => Some(1),
             _ => None,
         }
@@ -193,12 +193,14 @@ impl Builder {
                     None => return zero_is_null.then_some(false),
                 }
             }
-            Cast::Datetime { zero_is_null } => {
-                let text = text_of(cell, written)?;
-                let days = date(text.get(..10)?)?;
-                let within = (text.get(10)? == &b' ').then(|| clock(text.get(11..)?))??;
-                match days {
-                    Some(days) => data.extend_from_slice(&(days * 86_400_000_000 + within).to_le_bytes()),
+            Cast::Datetime { zero_is_null } => match datetime(text_of(cell, written)?)? {
+                Some(microseconds) => data.extend_from_slice(&microseconds.to_le_bytes()),
+                None => return zero_is_null.then_some(false),
+            },
+            Cast::Zoned { begin, zero_is_null } => {
+                let rest = (cell.kind == Kind::Object).then(|| written.strip_prefix(begin.as_slice()))??;
+                match datetime(rest.strip_suffix(b"\"}")?)? {
+                    Some(microseconds) => data.extend_from_slice(&microseconds.to_le_bytes()),
                     None => return zero_is_null.then_some(false),
                 }
             }
@@ -493,6 +495,15 @@ fn date(text: &[u8]) -> Option<Option<i64>> {
     let (era, of_era) = (year / 400, year % 400);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     Some(Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468))
+}
+
+/// Reads `YYYY-MM-DD HH:MM:SS` with up to six digits of fraction, as microseconds since 1970; the inner None is as in
+/// `date`.
+#[inline]
+fn datetime(text: &[u8]) -> Option<Option<i64>> {
+    let days = date(text.get(..10)?)?;
+    let within = (text.get(10)? == &b' ').then(|| clock(text.get(11..)?))??;
+    Some(days.map(|days| days * 86_400_000_000 + within))
 }
 
 /// Reads `HH:MM:SS` with up to six digits of fraction, as microseconds of a day.
