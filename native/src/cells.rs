@@ -16,12 +16,15 @@ impl Cast {
             Cast::Decimal { .. } | Cast::Unscaled { .. } => Some(16),
             Cast::Float { single, .. } => Some(if *single { 4 } else { 8 }),
             Cast::Date { .. } => Some(4),
-            Cast::Datetime { .. } | Cast::Time | Cast::Bits { .. } => Some(8),
+            Cast::Datetime { .. } | Cast::Zoned { .. } | Cast::Time | Cast::Bits { .. } => Some(8),
             Cast::Bit { .. } => Some(1),
             _ => None,
         }
     }
 }
+
+/// Bytes of a buffer that is used again: one that was larger held an exceptional row.
+const MOST_KEPT: usize = 1 << 20;
 
 /// A column that is being built.
 #[derive(Debug)]
@@ -190,12 +193,14 @@ impl Builder {
                     None => return zero_is_null.then_some(false),
                 }
             }
-            Cast::Datetime { zero_is_null } => {
-                let text = text_of(cell, written)?;
-                let days = date(text.get(..10)?)?;
-                let within = (text.get(10)? == &b' ').then(|| clock(text.get(11..)?))??;
-                match days {
-                    Some(days) => data.extend_from_slice(&(days * 86_400_000_000 + within).to_le_bytes()),
+            Cast::Datetime { zero_is_null } => match datetime(text_of(cell, written)?)? {
+                Some(microseconds) => data.extend_from_slice(&microseconds.to_le_bytes()),
+                None => return zero_is_null.then_some(false),
+            },
+            Cast::Zoned { begin, zero_is_null } => {
+                let rest = (cell.kind == Kind::Object).then(|| written.strip_prefix(begin.as_slice()))??;
+                match datetime(rest.strip_suffix(b"\"}")?)? {
+                    Some(microseconds) => data.extend_from_slice(&microseconds.to_le_bytes()),
                     None => return zero_is_null.then_some(false),
                 }
             }
@@ -237,14 +242,14 @@ impl Builder {
         Some(true)
     }
 
-    /// Returns the column, and keeps nothing.
+    /// Returns the column, and keeps nothing; `reuse` takes its memory back.
     pub fn finish(&mut self) -> Buffers {
         let (length, mut data) = (self.length, std::mem::take(&mut self.data));
         let nulls = self.valid.iter().filter(|&&valid| !valid).count();
-        let validity = (nulls > 0).then(|| bits(self.valid.iter().copied()));
+        let validity = (nulls > 0).then(|| bits(&self.valid, |valid| valid));
         let offsets = self.width.is_none().then(|| std::mem::replace(&mut self.ends, vec![0]));
         match self.cast {
-            Cast::Bit { .. } => data = bits(data.iter().map(|&byte| byte == 1)),
+            Cast::Bit { .. } => data = bits(&data, |byte| byte == 1),
             Cast::Json => {
                 data.pop();
                 data.insert(0, b'[');
@@ -252,23 +257,28 @@ impl Builder {
             }
             _ => {}
         }
-        (self.length, self.valid) = (0, Vec::new());
+        self.length = 0;
+        self.valid.clear();
         Buffers { length, nulls, validity, offsets, data }
+    }
+
+    /// Takes the memory of a column that is no longer needed, so that the next one need not grow.
+    pub fn reuse(&mut self, buffers: Buffers) {
+        if buffers.data.capacity() <= MOST_KEPT {
+            self.data = buffers.data;
+            self.data.clear();
+        }
+        if let Some(ends) = buffers.offsets.filter(|ends| ends.capacity() <= MOST_KEPT / size_of::<i32>()) {
+            self.ends = ends;
+            self.ends.truncate(1);
+        }
     }
 }
 
 /// Packs bits, the first one lowest.
-fn bits(values: impl Iterator<Item = bool>) -> Vec<u8> {
-    let mut packed = Vec::new();
-    for (index, value) in values.enumerate() {
-        if index % 8 == 0 {
-            packed.push(0);
-        }
-        if value && let Some(last) = packed.last_mut() {
-            *last |= 1 << (index % 8);
-        }
-    }
-    packed
+fn bits<T: Copy>(values: &[T], is_set: impl Fn(T) -> bool) -> Vec<u8> {
+    let packed = |eight: &[T]| eight.iter().rev().fold(0, |byte, &value| byte << 1 | is_set(value) as u8);
+    values.chunks(8).map(packed).collect()
 }
 
 /// Returns the bytes of a string without escapes.
@@ -381,22 +391,31 @@ fn number<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m str> {
 
 /// Appends the bytes whose characters a string has.
 fn latin1(cell: &Cell, written: &[u8], data: &mut Vec<u8>) -> Option<()> {
-    let mut text = Vec::new();
-    let written = match cell.kind {
-        Kind::String => written,
-        Kind::Escaped => {
-            json::unescape(written, &mut text)?;
-            &text
-        }
+    let start = data.len();
+    match cell.kind {
+        Kind::String => data.extend_from_slice(written),
+        Kind::Escaped => json::unescape(written, data)?,
         _ => return None,
-    };
-    if written.is_ascii() {
-        data.extend_from_slice(written);
+    }
+    let text = data.get_mut(start..)?;
+    if text.is_ascii() {
         return Some(());
     }
-    for character in std::str::from_utf8(written).ok()?.chars() {
-        data.push(u8::try_from(character as u32).ok()?);
+    let (mut at, mut length) = (0, 0);
+    while let Some(&byte) = text.get(at) {
+        // A character with such a number begins with C2 or C3, and has one more byte.
+        text[length] = match byte {
+            0..0x80 => byte,
+            0xC2 | 0xC3 => {
+                at += 1;
+                let &second = text.get(at)?;
+                (second & 0xC0 == 0x80).then_some(byte << 6 | second & 0x3F)?
+            }
+            _ => return None,
+        };
+        (at, length) = (at + 1, length + 1);
     }
+    data.truncate(start + length);
     Some(())
 }
 
@@ -476,6 +495,15 @@ fn date(text: &[u8]) -> Option<Option<i64>> {
     let (era, of_era) = (year / 400, year % 400);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     Some(Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468))
+}
+
+/// Reads `YYYY-MM-DD HH:MM:SS` with up to six digits of fraction, as microseconds since 1970; the inner None is as in
+/// `date`.
+#[inline]
+fn datetime(text: &[u8]) -> Option<Option<i64>> {
+    let days = date(text.get(..10)?)?;
+    let within = (text.get(10)? == &b' ').then(|| clock(text.get(11..)?))??;
+    Some(days.map(|days| days * 86_400_000_000 + within))
 }
 
 /// Reads `HH:MM:SS` with up to six digits of fraction, as microseconds of a day.

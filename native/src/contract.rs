@@ -297,6 +297,8 @@ from_python! {
         Date = "DateCast" { zero_is_null: bool, }
         /// Microseconds since 1970, of MySQL's text.
         Datetime = "DatetimeCast" { zero_is_null: bool, }
+        /// Microseconds since 1970, of MySQL's text in an object, which begins with these bytes and ends with `"}`.
+        Zoned = "ZonedCast" { begin: Vec<u8>, zero_is_null: bool, }
         /// The label of an index, from 1, which is a JSON number or digits in text; index 0 is the empty text.
         Label = "LabelCast" { text: bool, labels: Vec<Vec<u8>>, }
         /// The labels of the bits of a mask, which is written in the same ways.

@@ -143,10 +143,41 @@ pub fn string_end(message: &[u8], start: usize) -> Option<(usize, bool)> {
             }
         }
     }
-    if other != 0 {
-        std::str::from_utf8(message.get(start..at)?).ok()?;
+    if other != 0 && !is_utf8(message.get(start..at)?) {
+        return None;
     }
     Some((at, escaped))
+}
+
+/// Whether bytes are UTF-8. For short texts, this is faster than `std::str::from_utf8`.
+fn is_utf8(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(&first) = bytes.get(at) {
+        if first < 0x80 {
+            let word = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>);
+            let high = word.map_or(0x8000, |word| u64::from_le_bytes(*word) & HIGHS); // else only this byte is known
+            at += (high.trailing_zeros() / 8) as usize;
+            continue;
+        }
+        // RFC 3629, section 4: after some first bytes, the second one has a narrower range.
+        let (second, more) = match first {
+            0xC2..=0xDF => (0x80..=0xBF, 0),
+            0xE0 => (0xA0..=0xBF, 1),
+            0xED => (0x80..=0x9F, 1),
+            0xE1..=0xEF => (0x80..=0xBF, 1),
+            0xF0 => (0x90..=0xBF, 2),
+            0xF1..=0xF3 => (0x80..=0xBF, 2),
+            0xF4 => (0x80..=0x8F, 2),
+            _ => return false,
+        };
+        let fits = bytes.get(at + 1).is_some_and(|byte| second.contains(byte))
+            && bytes.get(at + 2..at + 2 + more).is_some_and(|rest| rest.iter().all(|byte| byte & 0xC0 == 0x80));
+        if !fits {
+            return false;
+        }
+        at += 2 + more;
+    }
+    true
 }
 
 /// Sets the high bit of each byte that is zero; the lowest bit that is set is exact.
@@ -180,10 +211,7 @@ pub fn unescape(written: &[u8], into: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
     while let Some(&byte) = written.get(at) {
         if byte != b'\\' {
-            let rest = written.get(at..)?;
-            let length = rest.iter().position(|&byte| byte == b'\\').unwrap_or(rest.len());
-            into.extend_from_slice(rest.get(..length)?);
-            at += length;
+            at += copy_before(written.get(at..)?, b'\\', into);
             continue;
         }
         let plain = match *written.get(at + 1)? {
@@ -209,6 +237,24 @@ pub fn unescape(written: &[u8], into: &mut Vec<u8>) -> Option<()> {
         at += 2;
     }
     Some(())
+}
+
+/// Appends the bytes before the first one that is `end`; returns how many there are.
+#[inline]
+fn copy_before(bytes: &[u8], end: u8, into: &mut Vec<u8>) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let hits = zeros(u64::from_le_bytes(*word) ^ (ONES * end as u64));
+        into.extend_from_slice(word); // always eight bytes: faster than as many as are wanted
+        if hits != 0 {
+            let length = (hits.trailing_zeros() / 8) as usize;
+            into.truncate(into.len() - (8 - length));
+            return 8 * index + length;
+        }
+    }
+    let length = rest.iter().position(|&byte| byte == end).unwrap_or(rest.len());
+    into.extend_from_slice(rest.get(..length).unwrap_or_default());
+    8 * words.len() + length
 }
 
 /// Appends a text as a JSON string.

@@ -160,7 +160,12 @@ impl Scanner {
                 }
             }
         }
-        let columns = inner.builders.iter_mut().map(|(_, builder)| column(py, builder.finish()));
+        let columns = inner.builders.iter_mut().map(|(_, builder)| {
+            let buffers = builder.finish();
+            let finished = column(py, &buffers);
+            builder.reuse(buffers);
+            finished
+        });
         let scanned = Scanned {
             columns: columns.collect::<PyResult<_>>()?,
             accepted: bytes(py, &accepted, i32::to_ne_bytes)?.unbind(),
@@ -194,12 +199,16 @@ pub fn bytes<'py, T: Copy, const N: usize>(
     })
 }
 
-fn column(py: Python<'_>, buffers: Buffers) -> PyResult<Py<ColumnBuffers>> {
+fn column(py: Python<'_>, buffers: &Buffers) -> PyResult<Py<ColumnBuffers>> {
     let column = ColumnBuffers {
         length: buffers.length,
         nulls: buffers.nulls,
-        validity: buffers.validity.map(|validity| PyBytes::new(py, &validity).unbind()),
-        offsets: buffers.offsets.map(|offsets| bytes(py, &offsets, i32::to_ne_bytes).map(Bound::unbind)).transpose()?,
+        validity: buffers.validity.as_ref().map(|validity| PyBytes::new(py, validity).unbind()),
+        offsets: buffers
+            .offsets
+            .as_ref()
+            .map(|offsets| bytes(py, offsets, i32::to_ne_bytes).map(Bound::unbind))
+            .transpose()?,
         data: PyBytes::new(py, &buffers.data).unbind(),
     };
     Py::new(py, column)

@@ -44,6 +44,7 @@ from ticdc_source.kernels.contract import (
     UnscaledCast,
     Wanted,
     Way,
+    ZonedCast,
 )
 
 SEED = 20261122
@@ -130,6 +131,7 @@ EVERY_CAST: list[Cast] = [
     FloatCast(text=False, single=True),
     DateCast(zero_is_null=True),
     DatetimeCast(zero_is_null=False),
+    ZonedCast(begin=b'{"z":"', zero_is_null=True),
     LabelCast(text=True, labels=[b"a"]),
     LabelsCast(text=False, labels=[b"a", b"b"]),
     BitsCast(text=True),

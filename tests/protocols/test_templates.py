@@ -1,10 +1,13 @@
 """The native path has the rows of the general path where templates, casts and kernels meet their limits."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, random_sizes, whole
-from tests.support.messages import TSO, canal, debezium
+from tests.support.messages import TSO, canal, debezium, simple, simple_definition
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned, LearnedTable
@@ -12,6 +15,7 @@ from ticdc_source.protocols.canal_json import CanalJSON
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.simple import Simple
 from ticdc_source.protocols.templates import KeepTemplate
 
 pytestmark = pytest.mark.usefixtures("native_path")
@@ -31,7 +35,7 @@ def outcomes(captured: Captured, **given: str) -> list[pa.Table | str]:
     return results
 
 
-def canal_rows(types: dict[str, str], codes: dict[str, int], *rows: dict[str, str]) -> Captured:
+def canal_rows(types: dict[str, str], codes: dict[str, int], *rows: Mapping[str, str | None]) -> Captured:
     return Captured.of(
         *(canal("INSERT", [dict(row)], None, types, codes, _tidb={"commitTs": TSO + at}) for at, row in enumerate(rows))
     )
@@ -95,3 +99,69 @@ def test_messages_that_teach_nothing_cost_few_calls(monkeypatch: pytest.MonkeyPa
 
     assert decoder.decode(events, Plan(()), Learned()).parsed == len(messages)
     assert len(calls) < 10
+
+
+_TIMESTAMP = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
+
+
+def simple_rows(*cells: object) -> Captured:
+    """Return messages of rows with an id and a column `at`."""
+    define = simple_definition(
+        "BOOTSTRAP", {"id": {"mysqlType": "int", "charset": "binary", "length": 11}, "at": _TIMESTAMP}
+    )
+    rows = (simple(data={"id": str(row), "at": cell}) for row, cell in enumerate(cells))
+    return Captured.of(define, *rows)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Local", "Asia/Shanghai", "Nowhere/City", "Europe/Berlin"])
+@pytest.mark.parametrize("zero_date", ["null", "fail"])
+def test_instants_in_a_zone(zone: str, zero_date: str) -> None:
+    """Instants in UTC are read in native code; those in other zones, and in odd objects, have the same rows."""
+    texts = ["2026-01-02 00:00:00", "2026-10-25 02:30:00.5", "1969-12-31 23:59:59", "0001-01-01 00:00:00"]
+    usual: list[object] = [None, *({"location": zone, "value": text} for text in texts * 2)]
+    odd: list[object] = [
+        {"location": zone, "value": "0000-00-00 00:00:00"},
+        {"value": "2026-01-02 00:00:00", "location": zone},
+        {"location": zone, "value": "2026-01-02 00:00:00", "more": "x"},
+        {"location": "UTC", "value": "2026-01-02T00:00:00"},
+        {"location": zone, "value": "2026-01-02"},
+        {"location": zone, "value": None},
+        "2026-01-02 00:00:00",
+    ]
+    for cells in (usual, *([*usual, other, *usual] for other in odd)):
+        first, *others = outcomes(simple_rows(*cells), zeroDate=zero_date, timeZone="Asia/Tokyo")
+
+        assert all(other == first for other in others), cells
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai"])
+def test_instants_in_any_zone_take_the_native_path(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message teaches the template of all others."""
+    parsed: list[int] = []
+    parse = Simple._parse
+
+    def counted(self: Simple, events: TableEvents, *given: Any, **named: Any) -> Parsed:
+        parsed.append(len(events))
+        return parse(self, events, *given, **named)
+
+    captured = simple_rows(*({"location": zone, "value": f"2026-01-02 00:00:{second}"} for second in range(10, 60)))
+    captured.schema()
+    monkeypatch.setattr(Simple, "_parse", counted)
+
+    rows = captured.read(sizes=whole, nativeCode="require")
+
+    assert rows.num_rows == 50
+    assert parsed[-1] == 1
+
+
+@pytest.mark.parametrize("target", ["int", "bigint", "tinyint", "decimal(20,0)", "decimal(3,1)"])
+@pytest.mark.parametrize("odd", ["0", "-1", "007", "300", "9223372036854775808", "1.5", "-0", "x", None])
+def test_numbers_of_labels(target: str, odd: str | None) -> None:
+    """An ENUM read as a number is one in native code too."""
+    captured = canal_rows(
+        {"id": "bigint", "e": "enum"}, {"id": -5, "e": 4}, *({"id": "1", "e": cell} for cell in ("1", "2", odd, "2"))
+    )
+
+    first, *others = outcomes(captured, schemaHints=f"e {target}")
+
+    assert all(other == first for other in others)

@@ -322,6 +322,14 @@ class DatetimeCast:
 
 
 @dataclass(frozen=True, slots=True)
+class ZonedCast:
+    """Microseconds since 1970, of MySQL's text in an object, which begins with these bytes and ends with `"}`."""
+
+    begin: bytes
+    zero_is_null: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LabelCast:
     """The label of an index, from 1, which is a JSON number or digits in text; index 0 is the empty text."""
 
@@ -360,6 +368,7 @@ Cast: TypeAlias = (
     | FloatCast
     | DateCast
     | DatetimeCast
+    | ZonedCast
     | LabelCast
     | LabelsCast
     | BitsCast

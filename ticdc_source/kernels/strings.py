@@ -134,13 +134,20 @@ def _member_wires(
         _members(integers_of_numbers, label),
         text_of_numbers,
         number=bit_numbers(integers_of_numbers),
+        number_cast=_number_cast(text=False),
         cast=_members_cast(cast, text=False),
     )
     as_digits = replace(
         text_wire(_members(integers_of_text, label), _members_cast(cast, text=True)),
         number=bit_numbers(integers_of_text),
+        number_cast=_number_cast(text=True),
     )
     return as_number, as_digits
+
+
+def _number_cast(*, text: bool) -> Callable[[pa.DataType], Cast | None]:
+    # No decimals: their cast also reads digits behind a point.
+    return lambda target: None if pa.types.is_decimal(target) else integer_cast(target, text=text)
 
 
 def _labels(type_: ColumnType, settings: Settings) -> Kernel:

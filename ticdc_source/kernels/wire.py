@@ -54,6 +54,10 @@ def always(cast: Cast | None) -> CastOf:
 NO_CAST = always(None)
 
 
+def no_number_cast(_target: pa.DataType) -> Cast | None:
+    return None
+
+
 def integer_cast(arrow: pa.DataType, *, text: bool) -> Cast | None:
     """Return the cast that reads integers or decimals, from JSON numbers or from digits in text."""
     if pa.types.is_decimal(arrow):
@@ -74,6 +78,7 @@ class Wire:
             loses nothing of the JSON, except that 1 and 1.0 are one double.
         labels: whether ENUM and SET are written as labels, not as numbers.
         cast: the native cast that equals `natural`.
+        number_cast: returns the native cast that equals `number`, converted to a type; None if there is none.
         text_cast: the native cast that equals `text`.
     """
 
@@ -85,6 +90,7 @@ class Wire:
     arrays: pa.DataType | None = None
     labels: bool = False
     cast: CastOf = NO_CAST
+    number_cast: Callable[[pa.DataType], Cast | None] = no_number_cast
     text_cast: Cast | None = None
 
 
@@ -115,7 +121,7 @@ def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings:
         return Reading(wire.raw(type_, settings))
     if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
         number = wire.number(type_, settings)
-        return Reading(lambda cells: convert(number(cells), target), wire.arrays)
+        return Reading(lambda cells: convert(number(cells), target), wire.arrays, wire.number_cast(target))
     type_ = _made(type_, target)
     if type_.arrow == target:
         return Reading(wire.natural(type_, settings), wire.arrays, wire.cast(type_, settings))

@@ -67,6 +67,7 @@ class Template:
         variants: the bytes at each place where messages of one table version may differ.
         program: makes the program for the variants seen at each place.
         placed: whether the messages lack a commit-ts (`Decoded.placed`).
+        cells: the columns whose cells the native cast of their type would decline: their kernels get the cells.
     """
 
     identity: Hashable
@@ -74,6 +75,7 @@ class Template:
     program: Callable[[Sequence[Sequence[bytes]]], Program]
     cluster_id: str | None = None
     placed: bool = False
+    cells: frozenset[str] = frozenset()
 
 
 # Takes the template of a parsed message, the version of its table (`ColumnRuns.version`), and the columns.
@@ -253,7 +255,7 @@ class _Reader(Form):
         """Return a column's cast, else one for its kernel's input: an array, or the cells' JSON."""
         if column.field.name in self._as_cells:
             return PlainCast.JSON
-        if column.cast is not None:
+        if column.cast is not None and column.source not in self._template.cells:
             return column.cast
         if column.arrays == pa.string():
             return PlainCast.TEXT

@@ -154,6 +154,7 @@ fn all_casts() -> Vec<Cast> {
         casts.extend([
             Cast::Date { zero_is_null: flag },
             Cast::Datetime { zero_is_null: flag },
+            Cast::Zoned { begin: b"{\"a\":\"".to_vec(), zero_is_null: flag },
             Cast::Label { labels: labels(), text: flag },
             Cast::Labels { labels: labels(), text: flag },
             Cast::Bits { text: flag },
@@ -273,6 +274,16 @@ proptest! {
             (Some(None), Some(_)) => prop_assert_eq!(column.map(|column| column.nulls), zero_is_null.then_some(1)),
             _ => prop_assert!(column.is_none()),
         }
+        let begin = b"{\"location\":\"UTC\",\"value\":\"".to_vec();
+        let zoned = |zone: &str, end: &str| {
+            let object = format!("{{\"location\":\"{zone}\",\"value\":\"{text}\"{end}");
+            cast(Cast::Zoned { begin: begin.clone(), zero_is_null }, Kind::Object, object.as_bytes())
+        };
+        let column = cast(Cast::Datetime { zero_is_null }, Kind::String, text.as_bytes());
+        let same = zoned("UTC", "}").map(|column| (column.data, column.nulls));
+        prop_assert_eq!(same, column.map(|column| (column.data, column.nulls)));
+        let (other_zone, longer) = (zoned("UTC+1", "}"), zoned("UTC", ",\"a\":\"\"}"));
+        prop_assert!(other_zone.is_none() && longer.is_none());
     }
 
     #[test]

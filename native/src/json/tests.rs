@@ -79,7 +79,43 @@ fn slow_number(text: &str) -> bool {
     alike && exponent.len() <= 2 && text.len() <= 40
 }
 
+/// Bytes of which many are parts of characters.
+fn nearly_utf8() -> impl Strategy<Value = Vec<u8>> {
+    let edges = b"a\"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff";
+    let part = prop_oneof![
+        4 => "\\PC{1,9}".prop_map(String::into_bytes),
+        2 => proptest::char::any().prop_map(|one| one.to_string().into_bytes()),
+        1 => proptest::collection::vec(proptest::sample::select(&edges[..]), 1..4),
+    ];
+    proptest::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
+}
+
+#[test]
+fn all_pairs_of_bytes_and_what_may_follow_them_are_utf8_as_in_the_library() {
+    for first in 0..=255 {
+        for second in 0..=255 {
+            for rest in [&b""[..], b"\x80", b"\x80\xbf", b"\xbfa", b"\xc0\x80", b"\x80\x80\x80", b"abcdefghi\x80"] {
+                let bytes = [&[first, second], rest].concat();
+                assert_eq!(is_utf8(&bytes), std::str::from_utf8(&bytes).is_ok(), "{bytes:?}");
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn bytes_are_utf8_as_in_the_library(bytes in nearly_utf8()) {
+        prop_assert_eq!(is_utf8(&bytes), std::str::from_utf8(&bytes).is_ok());
+    }
+
+    #[test]
+    fn bytes_are_copied_up_to_the_first_one(bytes in proptest::collection::vec(0u8..12, 0..40), end in 0u8..12) {
+        let mut into = b"x".to_vec();
+        let length = bytes.iter().position(|&byte| byte == end).unwrap_or(bytes.len());
+        prop_assert_eq!(copy_before(&bytes, end, &mut into), length);
+        prop_assert_eq!(&into[1..], &bytes[..length]);
+    }
+
     #[test]
     fn no_bytes_make_a_token_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64), at in 0usize..70) {
         let _ = cell(&bytes, at);

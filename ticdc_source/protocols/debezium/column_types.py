@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.wire import NO_CAST, Cell, Kernel, Settings, Wire
+from ticdc_source.kernels.wire import NO_CAST, Cell, Kernel, Settings, Wire, no_number_cast
 from ticdc_source.protocols.debezium.kernels import DATETIME, DECIMAL_NUMBER, KERNELS, TIME
 from ticdc_source.protocols.messages import JSONObject, readable, text, whole_number
 from ticdc_source.protocols.registry_framing import labels_of
@@ -76,6 +76,7 @@ def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
         raw=None if wire.raw is None else made(wire.raw),
         arrays=None,
         cast=NO_CAST,
+        number_cast=no_number_cast,
         text_cast=None,
     )
 

@@ -41,7 +41,7 @@ from ticdc_source.protocols.simple.avro import (
     row_as_json,
     table_of_row,
 )
-from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
+from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum, zoned_columns
 from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 from ticdc_source.schema.ddl_event import DDLEvent, Moment, database_of
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, TableSchema, handle_key
@@ -326,13 +326,13 @@ _CHECKSUM: tuple[Step, ...] = (
 )
 
 
-def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
+def template_of(payload: bytes, row: JSONObject) -> Template | None:
     match = _MESSAGE.match(payload)
     if match is None:
         return None
     head, table_id, start_ts, version, checksum = match.groups()
     has_id, has_start_ts, has_checksum = bool(table_id), bool(start_ts), bool(checksum)
-    heads = heads_of(names)
+    heads, cells = heads_of(row), zoned_columns(row)
 
     def program(_variants: Sequence[Sequence[bytes]]) -> Program:
         number: list[Step] = [Const(b'"tableID":'), Number(Slot.IGNORED, _MOST_ID), Const(b",")] if has_id else []
@@ -360,4 +360,5 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
         steps: list[Step] = [Const(head), *number, Const(b'"type":"'), Branch(ways)]
         return Program(steps, heads, tail=b"", partial=False)
 
-    return Template(identity=(head, has_id, has_start_ts, version, has_checksum, heads), program=program)
+    identity = (head, has_id, has_start_ts, version, has_checksum, heads, cells)
+    return Template(identity=identity, program=program, cells=cells)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.contract import Cast, ZonedCast
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, text_bytes
 from ticdc_source.protocols.checksums import CORRUPTED, NUMBERED, mismatch, row_checksum, text_in_utc
 from ticdc_source.protocols.messages import JSONObject
@@ -90,7 +91,17 @@ def _shown(instant: object, text: str) -> str:
     return written + (fraction[0] if fraction else "")
 
 
-KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, "timestamp": Wire(_instants, _texts_in_utc)}
+def _zoned_cast(_type: ColumnType, settings: Settings) -> Cast:
+    """Return the cast of instants in UTC; columns in another zone are read as cells (`zoned_columns`)."""
+    return ZonedCast(b'{"location":"UTC","value":"', zero_is_null=settings.zero_date == "null")
+
+
+def zoned_columns(row: JSONObject) -> frozenset[str]:
+    """Return the columns of a row with instants in another zone than UTC."""
+    return frozenset(name for name, cell in row.items() if isinstance(cell, dict) and cell.get("location") != "UTC")
+
+
+KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, "timestamp": Wire(_instants, _texts_in_utc, cast=_zoned_cast)}
 
 
 _REPLACED = "\ufffd"  # TiCDC's JSON has it for bytes that are not UTF-8, and the checksum is that of the bytes
