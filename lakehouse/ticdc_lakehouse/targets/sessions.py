@@ -29,6 +29,8 @@ _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
 _ADAPTIVE, _COST_BASED = "spark.sql.adaptive.enabled", "spark.sql.cbo.enabled"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_DEFAULT_ROWS, _FEW_ROWS = "10000", "1000"
 _FILES_OF_A_PARTITION = 8
 _MOST_SNAPSHOT_PARTITIONS = 50  # Delta's default
 _MOST_PARENTS = 4  # sessions whose clones are kept
@@ -174,6 +176,9 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     # A stream turns both off because of its state, but its micro-batches are merged as batches, of any size.
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
+    # Each packed row has many records (`ticdc_source.pipeline.packed_records`), and Python copies the batch twice.
+    if spark.conf.get(_ROWS_OF_A_BATCH, _DEFAULT_ROWS) == _DEFAULT_ROWS:
+        own.conf.set(_ROWS_OF_A_BATCH, _FEW_ROWS)
     own.conf.set(SUBSTITUTE, "false")
     # Delta would copy the source of a MERGE, as it might change. This one is computed already (`computed`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
