@@ -59,7 +59,7 @@ def main() -> None:
     changes = (
         spark.readStream.format("ticdc")
         .option("kafka.bootstrap.servers", arguments.bootstrap)
-        .option("subscribe", arguments.topic)
+        .option("subscribe", arguments.subscribe)
         .option("tables", arguments.table)
         .option("startingOffsets", "earliest")  # for the first run; later runs continue from the checkpoint
         .option("maxOffsetsPerTrigger", "1000000")  # at a time; PySpark 4.0 and 4.1 read no more in a run

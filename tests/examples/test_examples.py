@@ -59,7 +59,7 @@ def feed(broker: Kafka, topic: Callable[..., str]) -> Callable[[str], Feed]:
 
 def run(script: str, feed: Feed, folder: Path) -> str:
     (folder / "here").mkdir(exist_ok=True)
-    given = {"bootstrap": feed.bootstrap, "topic": feed.topic, "table": TABLE}
+    given = {"bootstrap": feed.bootstrap, "subscribe": feed.topic, "table": TABLE}
     given |= {"output": str(folder / "output"), "checkpoint": str(folder / "checkpoint")}
     conf = "--conf spark.ui.enabled=false --conf spark.sql.session.timeZone=UTC pyspark-shell"
     done = subprocess.run(
