@@ -76,6 +76,21 @@ def test_lists_have_all_rows_however_a_frame_is_cut(cuts: tuple[int, ...]) -> No
     assert pa.Table.from_batches(parts).to_pylist() == decoded(rows, given).to_pylist()
 
 
+def test_negative_offsets_are_not_unknown_ones() -> None:
+    """Records may come from elsewhere than Kafka; only those without an offset have NULL."""
+    captured = load("canal-json.tidb-extension.ops")
+    rows = rows_of(captured).slice(0, 60)
+    options = {"tables": quoted(*tables_with_rows(captured)[0]), "includeMetadata": "all"}
+    place = RECORD.get_field_index("offset")
+    moved = pa.array([None if offset % 4 == 0 else offset - 100 for offset in range(60)], pa.int64())
+
+    expected = decoded(rows, options).column("_offset").to_pylist()
+    found = decoded(rows.set_column(place, RECORD.field(place), moved), options).column("_offset").to_pylist()
+
+    assert sorted(filter(None, found)) == sorted(offset - 100 for offset in expected if offset % 4)
+    assert found.count(None) == sum(offset % 4 == 0 for offset in expected) > 0
+
+
 def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, bytes]]]:
     """Return what a schema says of each column, but for a fact that depends on which messages are sampled together.
 

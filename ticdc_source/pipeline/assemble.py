@@ -20,7 +20,7 @@ from ticdc_source.schema.change_order import CHANGE_TYPES, PLACED_FIRST_INDEXES,
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.sources.chunk import UNKNOWN_PARTITION, Chunk
+from ticdc_source.sources.chunk import KNOWN_OFFSETS, UNKNOWN_PARTITION, Chunk
 
 Value = TypeVar("Value")
 
@@ -122,9 +122,9 @@ class Rows:
 
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
-    if offsets and offsets[0] < 0:
+    if offsets and offsets[0] < KNOWN_OFFSETS:
         numbers = pa.array(offsets, pa.int64())
-        return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
+        return pc.if_else(pc.less(numbers, KNOWN_OFFSETS), pa.scalar(None, pa.int64()), numbers)
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
         return consecutive(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())

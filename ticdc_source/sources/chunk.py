@@ -12,6 +12,7 @@ from ticdc_source.schema.table_name import TableName
 # Of records whose partition or offset nobody knows, such as rows of a DataFrame; the topic is then "".
 UNKNOWN_PARTITION = -(1 << 31)
 UNKNOWN_OFFSETS = -(1 << 62)  # and the offsets after it, which number the rows
+KNOWN_OFFSETS = UNKNOWN_OFFSETS // 2  # those from here on are as they are
 
 
 class _Lists(NamedTuple):
@@ -91,10 +92,11 @@ class Chunk:
 
         The number of its row replaces an unknown offset.
         """
+        offset = self.offsets[position]
         return Address(
             topic=self.topic or None,
             partition=None if self.partition == UNKNOWN_PARTITION else self.partition,
-            offset=self.offsets[position] % -UNKNOWN_OFFSETS,
+            offset=offset - UNKNOWN_OFFSETS if offset < KNOWN_OFFSETS else offset,
             database=None if table is None or table.table else table.database or None,
             table=None if table is None or not table.table else str(table),
             column=column,
