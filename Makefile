@@ -114,7 +114,7 @@ sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends o
 	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
 	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*_$$(uname -m).whl)[all]" ./lakehouse
 	$(PY) -m cyclonedx_py environment --output-file dist/sbom.cdx.json build/sbom/bin/python
-	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||' | sort -u > ../dist/crates.txt
+	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||; s| (\*)||' | sort -u > ../dist/crates.txt
 
 version: $(READY)  ## Fail unless TAG=v… is the version of both packages, and the changelog has a section for it
 	@version=$$($(PY) -c "import ticdc_source; print(ticdc_source.__version__)"); \
