@@ -26,8 +26,9 @@ from benchmarks.corpus import WORKS, Message, Work, messages, watermarks
 from benchmarks.load import Filled, batches_of, loader
 from benchmarks.processes import cpu_seconds, forget_peaks, own_cpu_seconds, sampled
 from benchmarks.results import Chart, Result
-from benchmarks.session import Session, session
+from benchmarks.session import ROOT, Session, session
 from examples.local_kafka import create_topic, delete_topic
+from tests.versions.environments import extras, interpreter, run_module
 
 NAME = "throughput"
 TITLE = (
@@ -37,8 +38,11 @@ TITLE = (
 )
 OURS, GENERAL, THEIRS = "ticdc", "ticdc, native off", "kafka"
 RATES = {"rows_per_cpu_second": "cpu_seconds", "rows_per_second": "seconds"}
+# The PySpark that managed platforms run, its release of Spark's Kafka source, and the work that is measured on it.
+PLATFORM, PLATFORM_KAFKA, ON_PLATFORM = "4.1.4", "4.1.1", "canal-json"
 TARGETS = {  # ticdc / kafka, per CPU second on one core
     "canal-json": 3.0,
+    f"{ON_PLATFORM}, PySpark {PLATFORM}": 2.6,
     "canal-json, 3 columns": 3.0,
     "canal-json, 60 columns": 1.8,
     "open-protocol": 3.5,
@@ -72,6 +76,7 @@ class Size:
         cores: Spark's cores, and so the partitions of a topic, with the works that are measured on them.
         native_off: the works that are also read without the native path, on one core.
         longer: other seconds of warm-up, by work.
+        on_platform: whether a work is also measured on the PySpark of managed platforms.
         compression: codec of the record batches.
     """
 
@@ -81,6 +86,7 @@ class Size:
     cores: dict[int, tuple[str, ...]]
     native_off: tuple[str, ...] = ("canal-json",)
     longer: dict[str, float] = field(default_factory=dict)
+    on_platform: bool = False
     compression: str | None = None
 
 
@@ -101,7 +107,12 @@ _FEW = {name: records // 6 for name, records in _RECORDS.items()}
 _EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema", "simple", "avro")
 SIZES = {
     "full": Size(
-        _RECORDS, 3, warm_up=25, cores={1: tuple(_RECORDS), 2: ("canal-json",)}, longer={"canal-json, 60 columns": 45}
+        _RECORDS,
+        3,
+        warm_up=25,
+        cores={1: tuple(_RECORDS), 2: ("canal-json",)},
+        longer={"canal-json, 60 columns": 45},
+        on_platform=True,
     ),
     "quick": Size(_FEW, 2, warm_up=8, cores={1: ("canal-json", "open-protocol")}),
     "tiny": Size(dict.fromkeys(_EACH_PROTOCOL, 100), 1, warm_up=0, cores={1: ("canal-json",), 2: _EACH_PROTOCOL}),
@@ -127,6 +138,8 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
                 for side in sides[:-1]:
                     name = work.name if side == OURS else side.replace(OURS, work.name)
                     _add(result, name, cores, [s for s in samples if s["side"] in {side, THEIRS}], filled)
+        if cores == 1 and size.on_platform:
+            _add(result, f"{ON_PLATFORM}, PySpark {PLATFORM}", cores, *_on_platform(bootstrap, size_name))
     result.notes.extend(_notes(result.figures, size))
     series = {
         side: {name: figures[side]["rows_per_cpu_second"] / 1000 for name, figures in result.figures.items()}
@@ -134,6 +147,20 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     }
     result.chart = Chart("thousand rows per CPU second", series)
     return result
+
+
+def _on_platform(bootstrap: str, size_name: str) -> tuple[list[dict[str, Any]], Filled]:
+    """Measure in a process with another PySpark."""
+    python = interpreter(PLATFORM, *extras()["avro"], "pytest", "rich")
+    done = run_module(python, ROOT, 600, "benchmarks.bench_throughput", bootstrap, size_name)
+    return done.report["samples"], Filled(*done.report["filled"])
+
+
+def main(bootstrap: str, size_name: str) -> None:
+    """Measure one work on the PySpark of this environment, and print the samples as JSON."""
+    with session(1, opponents.opponent_jars(PLATFORM_KAFKA)) as live:
+        samples, filled = measure(live, bootstrap, WORKS[ON_PLATFORM], 1, SIZES[size_name])
+    print(json.dumps({"samples": samples, "filled": filled}))
 
 
 def _add(result: Result, work: str, cores: int, samples: list[dict[str, Any]], filled: Filled) -> None:
@@ -337,3 +364,7 @@ def _notes(figures: dict[str, Any], size: Size) -> Iterator[str]:
     peak = max(figure[OURS]["worker_peak_mib"] for figure in figures.values())
     met = "met" if peak <= PEAK else "missed"
     yield f"target: a worker's peak of at most {PEAK} MiB in every run: {met} ({peak:.0f})"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
