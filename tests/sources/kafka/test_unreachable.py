@@ -76,6 +76,17 @@ def is_silent() -> Iterator[str]:
 
 
 @contextmanager
+def sends_a_part() -> Iterator[str]:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(bytes.fromhex("00 00 01 00 00"))  # the length of an answer, and its first byte
+        connection.recv(1000)  # the end: the client closes it
+
+    with listener(serve) as address:
+        yield address
+
+
+@contextmanager
 def is_closed() -> Iterator[str]:
     with closing(socket.socket()) as bound:  # nobody else can take it meanwhile
         bound.bind(("127.0.0.1", 0))
@@ -97,6 +108,7 @@ SAID: dict[Callable[[], AbstractContextManager[str]], str] = {
     closes_at_once: r"closes the connection: does it want SASL or TLS\? \(kafka\.security\.protocol\)",
     answers_with_a_tls_alert: r"answers with a TLS alert: does it want SASL or TLS\? \(kafka\.security\.protocol\)",
     is_silent: "no answer",
+    sends_a_part: r"a part of an answer has come \(on a slow link, lower kafka\.max\.partition\.fetch\.bytes\)",
     is_closed: r"ECONNREFUSED \(nothing listens there\)",
     is_unknown: "(no such host|the host name cannot be resolved)",
 }

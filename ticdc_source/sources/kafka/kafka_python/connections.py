@@ -73,6 +73,12 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         else:
             KafkaConnection._request_timed_out(connection, future, sent_at, timeout_at)  # noqa: SLF001
 
+    def has_part_of_answer(self, node_id: NodeId) -> bool:
+        """Whether an answer has begun to arrive from a node."""
+        transport = getattr(self._conns.get(node_id), "transport", None)
+        receiver = transport._receiver if isinstance(transport, _ReceivesAnswers) else None  # noqa: SLF001
+        return receiver is not None and receiver.has_part
+
     def failed(self, node_id: NodeId) -> None:
         self._failed_at[node_id] = time.monotonic()
 
@@ -213,6 +219,10 @@ class Receiver:
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._answer: memoryview | None = None  # the one that is being read
         self._have = 0  # how many bytes of it, or of its size, have arrived
+
+    @property
+    def has_part(self) -> bool:
+        return self._answer is not None or self._have > 0
 
     def read(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
         """Read the answers that have arrived; if there are none, maybe an error. For the parser's `receive_bytes`."""

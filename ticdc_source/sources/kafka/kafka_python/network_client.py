@@ -37,7 +37,7 @@ from ticdc_source.sources.kafka.kafka_python.connections import Connections, Nod
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
 from ticdc_source.sources.kafka.kafka_python.logins import TokenProvider, consumer_settings, login_settings
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
-from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.patience import Cause, Patience
 
 _LOOK_UP_AGAIN_SECONDS = 1.0
 # The time of one of several servers in the first round, so that a silent one does not hold up a read: answers take
@@ -48,6 +48,7 @@ _PAUSE_SECONDS = 0.2
 _GONE_SECONDS = 3.0
 _NO_LEADER = -1  # in kafka-python, for a partition known to have none
 _UNKNOWN_END = -1  # a leader's answer if it does not know where an epoch ends
+_PART_OF_ANSWER = Cause("a part of an answer has come (on a slow link, lower kafka.max.partition.fetch.bytes)")
 _SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 
 Answered: TypeAlias = Any  # what brokers answer: kafka-python has no types, and attributes depend on the request
@@ -417,8 +418,9 @@ class NetworkClient:
                 is_short = seconds < _PAUSE_SECONDS and patience.has_failures
                 is_cut = is_timeout and (is_short or patience.is_cut_short(address, seconds))
                 if not is_cut and not isinstance(error, kafka.errors.NodeNotReadyError):
-                    accepted = node in self._manager.accepted
-                    patience.failed(address, cause_of(error, self._protocol, accepted=accepted))
+                    cause = cause_of(error, self._protocol, accepted=node in self._manager.accepted)
+                    has_part = is_timeout and self._manager.has_part_of_answer(node)
+                    patience.failed(address, _PART_OF_ANSWER if has_part else cause)
                 raise _NodeFailedError from error
             self._manager.answered(node)
             return answer
