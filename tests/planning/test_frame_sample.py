@@ -23,6 +23,7 @@ from ticdc_source.planning.frame_sample import (
     sample_of_records,
     schema_of_sample,
 )
+from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.schema.model import TableSchema, merge_schemas
@@ -89,6 +90,16 @@ def test_negative_offsets_are_not_unknown_ones() -> None:
 
     assert sorted(filter(None, found)) == sorted(offset - 100 for offset in expected if offset % 4)
     assert found.count(None) == sum(offset % 4 == 0 for offset in expected) > 0
+
+
+def test_a_warning_names_no_unknown_place(caplog: pytest.LogCaptureFixture) -> None:
+    """Avro's delete in a table without a key, in a DataFrame of values: the row's number is all that is known."""
+    bare = pa.RecordBatch.from_pylist([{"value": b""}], schema=RECORD)
+    options = frame_options({"protocol": "avro", "outputFormat": "event", "tables": "a.b"})
+    context = context_of_records(format_schema(options), None, options)
+
+    assert list(decode_rows([bare], format_schema(options), options, context, BatchScope())) == []
+    assert "the messages do not say which (from offset=0 on)" in caplog.text
 
 
 def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, bytes]]]:

@@ -71,5 +71,5 @@ def test_a_schema_of_the_users_own_may_allow_no_nulls(spark: SparkSession, optio
     found = load("_change_type STRING NOT NULL, id INT NOT NULL")
     assert [field.nullable for field in found.schema] == [False, False]
     assert sorted(row["id"] for row in found.collect()) == [0, 1, 2, 3, 4]
-    with pytest.raises(Exception, match=r"Column absent is NOT NULL in the schema.*-0, offsets 0 to 4"):
+    with pytest.raises(Exception, match=r"Column absent is NOT NULL in the schema.*partition=0 offset=0 to 4"):
         load("id INT, absent INT NOT NULL").collect()

@@ -311,8 +311,8 @@ def assemble(rows: Rows, layout: Layout) -> pa.RecordBatch:
         if missing is not None:  # the JVM would only say "Value at index is null", or read a 0
             first, last = rows.chunk.address(0), rows.chunk.address(-1)
             raise SchemaError(
-                f"Column {missing} is NOT NULL in the schema, but NULL in a row of {first.topic}-{first.partition}, "
-                f"offsets {first.offset} to {last.offset}: make it nullable"
+                f"Column {missing} is NOT NULL in the schema, but NULL in a row ({first} to {last.offset}): make it "
+                "nullable"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 

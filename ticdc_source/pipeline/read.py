@@ -122,10 +122,9 @@ def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> 
     for split in splits_of(spec.decoder, chunk, wants, state.learned):
         if split.lost_deletes and not state.counters.lost_deletes:
             _log.warning(
-                "Rows were deleted in a table without a primary key, and the messages do not say which (%s-%d): set "
-                "avro-include-before-value=true for the changefeed",
-                chunk.topic,
-                chunk.partition,
+                "Rows were deleted in a table without a primary key, and the messages do not say which (from %s on): "
+                "set avro-include-before-value=true for the changefeed",
+                chunk.address(0),
             )
         state.counters.count_split(split)
         state.learned.definitions |= definitions_in(split, spec.decoder)
