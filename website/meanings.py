@@ -75,7 +75,7 @@ METRICS = (
 # text for them.
 METADATA = {
     "_change_type": "`insert`, `update_preimage`, `update_postimage` or `delete`",
-    "_commit_version": "TiDB's commit-ts (TSO); without one, a lower bound: the event time in milliseconds `<< 18` (csv: NULL)",
+    "_commit_version": "TiDB's commit-ts (TSO); without one, a lower bound: the event time in ms `<< 18` (csv: NULL)",
     "_commit_timestamp": "the time in the commit-ts, UTC",
     "_sequence": "sort key of changes, unique per topic; `rank` is 0 for `delete` and `update_preimage` with a "
     "commit-ts, else 1",
