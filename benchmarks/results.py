@@ -45,6 +45,7 @@ class Result:
     samples: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     chart: Chart | None = None
+    pyspark: str = version("pyspark")  # that was measured
     before: tuple[float, float, float] = field(default_factory=os.getloadavg)
     begun: float = field(default_factory=time.time)
 
@@ -57,7 +58,7 @@ class Result:
             "command": self.command,
             "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.begun)),
             "seconds": round(time.time() - self.begun, 1),
-            "environment": environment(),
+            "environment": {**environment(), "pyspark": self.pyspark},
             "load": {"before": self.before, "after": os.getloadavg()},
             "parameters": self.parameters,
             "figures": self.figures,

@@ -39,7 +39,7 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
     if why is not None:
         raise SystemExit(why)
     size = SIZES[size_name]
-    result = Result(NAME, TITLE, command, asdict(size))
+    result = Result(NAME, TITLE, command, asdict(size), pyspark=ENGINES[ENGINE].pyspark)
     python = str(interpreter(ENGINES[ENGINE].pyspark, *extras()["tidb"]))
     with tempfile.TemporaryDirectory(prefix="ticdc-bench-") as folder, running(Path(folder)) as tidb:
         arguments = [tidb.host, str(tidb.port), folder, str(size.rows), str(size.rounds)]

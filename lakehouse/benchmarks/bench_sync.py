@@ -105,7 +105,7 @@ SIZES = {
 def run(bootstrap: str, size_name: str, command: str) -> Result:
     """Measure all cases."""
     size = SIZES[size_name]
-    result = Result(NAME, TITLE, command, asdict(size))
+    result = Result(NAME, TITLE, command, asdict(size), pyspark=ENGINES[RUNS["delta"][0]].pyspark)
     result.columns = ("", *SIDES, f"{OURS} / {TUNED}", f"{OURS} / {DEFAULT}", "CPU s", "CPU ratio")
     for case, engine in product(size.cases, size.engines):
         name = f"{engine}, {case.name}"
