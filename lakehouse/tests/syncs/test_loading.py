@@ -199,7 +199,7 @@ def test_garbage_collection_is_watched(
     def collect(progress: LoadProgress) -> None:
         tidb.is_gone = progress.rows >= 4
 
-    with pytest.warns(UserWarning, match=r"for 9 min 0 s more.*10 min 0 s.*SET GLOBAL tidb_gc_life_time = '24h'"):
+    with pytest.warns(UserWarning, match=r"for another 9 min 0 s.*10 min 0 s.*SET GLOBAL tidb_gc_life_time = '24h'"):
         report = load(ORDERS, on_progress=collect)
 
     assert isinstance(report[ORDERS], DataLossError)
