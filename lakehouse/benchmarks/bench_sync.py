@@ -93,8 +93,6 @@ SIZES = {
             Case(SHOP_CASE, "shop", 2667, 3, 800, 3),
             Case(LARGE, "items", 1_000_000, 1, 0, 1, _PAIR),
             Case(MANY, 50, 20, 50, 20, 2, _PAIR),
-            Case(OF_MORE, 150, 2, 50, 20, 2, (OURS,)),
-            Case(STEADY, "shop", 1000, 3, 167, 20, (OURS,)),
         )
     ),
     "quick": Size((Case(SHOP_CASE, "shop", 500, 3, 100, 2),)),
