@@ -108,7 +108,7 @@ SAID: dict[Callable[[], AbstractContextManager[str]], str] = {
     closes_at_once: r"closes the connection: does it want SASL or TLS\? \(kafka\.security\.protocol\)",
     answers_with_a_tls_alert: r"answers with a TLS alert: does it want SASL or TLS\? \(kafka\.security\.protocol\)",
     is_silent: "no answer",
-    sends_a_part: r"a part of an answer has come \(on a slow link, lower kafka\.max\.partition\.fetch\.bytes\)",
+    sends_a_part: r"part of an answer has arrived \(on a slow link, lower kafka\.max\.partition\.fetch\.bytes\)",
     is_closed: r"ECONNREFUSED \(nothing listens there\)",
     is_unknown: "(no such host|the host name cannot be resolved)",
 }

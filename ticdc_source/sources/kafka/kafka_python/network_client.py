@@ -48,7 +48,7 @@ _PAUSE_SECONDS = 0.2
 _GONE_SECONDS = 3.0
 _NO_LEADER = -1  # in kafka-python, for a partition known to have none
 _UNKNOWN_END = -1  # a leader's answer if it does not know where an epoch ends
-_PART_OF_ANSWER = Cause("a part of an answer has come (on a slow link, lower kafka.max.partition.fetch.bytes)")
+_PART_OF_ANSWER = Cause("part of an answer has arrived (on a slow link, lower kafka.max.partition.fetch.bytes)")
 _SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 
 Answered: TypeAlias = Any  # what brokers answer: kafka-python has no types, and attributes depend on the request
